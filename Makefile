@@ -1,12 +1,12 @@
 # build, demo, test and bench do all the set-up they need; each is safe to run again.
 .PHONY: build demo test test-hardware test-host bench screens serve
 
-# Everything that is installed, in target/dist: berth-portal, berth-worker, libberth_nvml_sim.so, web/.
+# Everything that is installed, in target/dist: berth-portal, berth-worker, berth-gateway, libberth_nvml_sim.so, web/.
 build:
 	@end2end/tools/build.sh
 
-# Portal, one worker with simulated boards, an operator and an organization with credit; built fast, in target/demo.
-# PORT, DATA.
+# Portal, one worker with simulated boards, a gateway, an operator and an organization with credit; built fast, in
+# target/demo. PORT, DATA.
 demo:
 	@end2end/tools/build.sh demo
 	@DIST=$${DIST:-target/demo} exec python3 end2end/tools/demo.py
@@ -30,7 +30,7 @@ test-host: build
 	@exec python3 end2end/tools/bare_host.py
 
 # The benchmarks: a table under a calibration of this machine, and target/bench.json. ONLY=name runs some.
-# ONLY=jobs runs HyperQueue too, where hq is on the PATH (docs/pace.md).
+# ONLY=jobs runs HyperQueue too, where hq is on the PATH, and ONLY=gateway HAProxy and nginx (docs/pace.md).
 bench: build
 	@ONLY="$(ONLY)" exec python3 end2end/tools/bench.py
 

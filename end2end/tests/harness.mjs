@@ -76,7 +76,8 @@ export async function startDemo(more = {}) {
     return { ...JSON.parse(readFileSync(process.env.BERTH_DEMO, 'utf8')), stop: async () => {} };
   }
   const data = mkdtempSync(join(tmpdir(), 'berth-demo-'));
-  const env = { ...more, DATA: data, PORT: `${await freePort()}`, WORKER_PORT: `${await freePort()}` };
+  const env = { ...more, DATA: data };
+  for (const port of ['PORT', 'WORKER_PORT', 'INFERENCE_PORT', 'GATEWAY_PORT']) env[port] = `${await freePort()}`;
   const argv = ['python3', join(ROOT, 'end2end/tools/demo.py')];
   const { stop } = await start(argv, env, 'Berth is ready', data);
   const file = join(data, 'demo.json');

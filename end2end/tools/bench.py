@@ -28,6 +28,7 @@ import attack
 import books_bench
 import calibration
 import fuzz
+import gateway_bench
 import metrics_bench
 import network_bench
 import oracle_live
@@ -35,6 +36,7 @@ import pace_bench
 import placement_bench
 import planner_bench
 import screens_bench
+import service_chaos
 import worker_bench
 import terminal_bench
 from rest import Api, Failed, find_json, put_json
@@ -65,6 +67,7 @@ class Stack:
     def __init__(self, fleet: str = "") -> None:
         self.data, self.port = Path(tempfile.mkdtemp(prefix="berth-bench-")), free_port()
         env = os.environ | {"DATA": str(self.data), "PORT": str(self.port), "WORKER_PORT": str(free_port()), "FLEET": fleet,
+                            "INFERENCE_PORT": str(free_port()), "GATEWAY_PORT": str(free_port()),
                             "BERTH_CALLER_REQUESTS_PER_S": "0"}
         argv = [sys.executable, str(TOOLS / "demo.py")]
         self.demo = subprocess.Popen(argv, env=env, text=True, stdout=subprocess.PIPE)
@@ -318,7 +321,7 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
     "durable-submissions": durable_submissions,
 } | {names: partial(bench, row) for names, bench in (placement_bench.BENCHES | books_bench.BENCHES | worker_bench.BENCHES
     | metrics_bench.BENCHES | planner_bench.BENCHES | screens_bench.BENCHES | pace_bench.BENCHES | oracle_live.BENCHES
-    | fuzz.BENCHES | attack.BENCHES | network_bench.BENCHES).items()}
+    | fuzz.BENCHES | attack.BENCHES | network_bench.BENCHES | gateway_bench.BENCHES | service_chaos.BENCHES).items()}
 
 
 def show(machine: dict[str, float], rows: list[Row]) -> None:

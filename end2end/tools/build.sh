@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 mode=${1:-release}
 case $mode in
-  release) cargo=(--release -p berth-server -p berth-worker -p berth-nvml-sim) programs=target/release web=target/web dist=target/dist ;;
+  release) cargo=(--release -p berth-server -p berth-worker -p berth-gateway -p berth-nvml-sim) programs=target/release web=target/web dist=target/dist ;;
   # Whole, with the features of all packages together: so nothing of it is built again for the tests.
   demo) cargo=(--workspace) programs=target/debug web=target/web-demo dist=target/demo ;;
   *) echo 'usage: build.sh [release|demo]' >&2; exit 2 ;;
@@ -20,7 +20,7 @@ cargo build "${cargo[@]}"
 end2end/tools/web.sh "$mode"
 mkdir -p "$dist"
 # Replaced by a rename and only when it differs: a running binary cannot be written to.
-for file in berth-portal berth-worker libberth_nvml_sim.so; do
+for file in berth-portal berth-worker libberth_nvml_sim.so berth-gateway; do
   cmp -s "$programs/$file" "$dist/$file" && continue
   cp "$programs/$file" "$dist/.$file.new"
   mv "$dist/.$file.new" "$dist/$file"

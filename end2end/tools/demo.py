@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Start a whole Berth on this machine: portal, one worker with simulated boards, two accounts.
+"""Start a whole Berth on this machine: portal, one worker with simulated boards, a gateway of services, two accounts.
 
-Takes PORT (8080), WORKER_PORT (8081), DATA (./data), DIST (target/dist) and FLEET (2xH100-80GB,1xA30) from the
-environment.
+Takes PORT (8080), WORKER_PORT (8081), INFERENCE_PORT (8082: of the worker for gateways), GATEWAY_PORT (8083), DATA
+(./data), DIST (target/dist) and FLEET (2xH100-80GB,1xA30) from the environment.
 What a script needs to use it is in DATA/demo.json, which appears once everything works. Ctrl-C or SIGTERM stops all of it; started
 again with the same DATA, it takes up where it stopped.
 """
@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+import gateways
 from processes import POLL_S, Service, adopt_orphans, stop_orphans
 from rest import Api, Failed, find_json, put_json
 
@@ -31,6 +32,8 @@ DIST = Path(os.environ.get("DIST") or ROOT / "target/dist").resolve()
 DATA = Path(os.environ.get("DATA") or "./data").resolve()
 PORT = int(os.environ.get("PORT") or 8080)
 WORKER_PORT = int(os.environ.get("WORKER_PORT") or 8081)
+INFERENCE_PORT = int(os.environ.get("INFERENCE_PORT") or 8082)
+GATEWAY_PORT = int(os.environ.get("GATEWAY_PORT") or 8083)
 FLEET, NODE = os.environ.get("FLEET") or "2xH100-80GB,1xA30", "quay-1"
 BOARDS = sum(int(part.split("x")[0]) for part in FLEET.split(","))
 CREDIT_MICROS = 250_000_000
@@ -149,7 +152,7 @@ def start_worker(operator: Api, portal: Service) -> Service:
             # A worker that is not root runs jobs with its own rights to files: the portal's are hidden.
             "--hide", str(DATA),
             # A demo leaves the network of this machine as it is.
-            "--job-network", "host"]
+            "--job-network", "host", "--inference-listen", f"127.0.0.1:{INFERENCE_PORT}"]
     identity = DATA / "worker/identity.json"
     # A certificate is good for a day: an earlier start's may have expired, so the node proves itself anew.
     path = "/operator/join-tokens"
@@ -180,6 +183,17 @@ def start_worker(operator: Api, portal: Service) -> Service:
     return worker
 
 
+def start_gateway(operator: Api, portal: Service) -> Service:
+    home = gateways.registered(operator, "gateway-1", GATEWAY_PORT, DATA / "gateways")
+    gateway = Service("gateway", DATA / "gateway.log", *gateways.argv(DIST, PORT, GATEWAY_PORT, home))
+    try:
+        wait_for("the gateway to know the services", lambda: gateways.is_ready(GATEWAY_PORT), portal, gateway)
+    except BaseException:
+        gateway.stop()
+        raise
+    return gateway
+
+
 def set_prices(operator: Api) -> None:
     for offering in operator.items("/offerings"):
         names = f"{offering['gpu_model']} {offering['slug']}".upper()
@@ -193,11 +207,14 @@ RUNNING: list[Service] = []
 
 
 def run() -> None:
-    if not (DIST / "berth-portal").exists():
-        raise Failed(f"{DIST}/berth-portal is not built; run: make build")
+    for program in ("berth-portal", "berth-worker", "berth-gateway"):
+        if not (DIST / program).exists():
+            raise Failed(f"{DIST}/{program} is not built; run: make build")
     _lock = lock_data()
     check_port(PORT, "PORT")
     check_port(WORKER_PORT, "WORKER_PORT")
+    check_port(INFERENCE_PORT, "INFERENCE_PORT")
+    check_port(GATEWAY_PORT, "GATEWAY_PORT")
     RUNNING.append(portal := start_portal())
     # demo.json is for whoever waits until everything works, so it is not there before.
     if (DATA / "demo.json").exists():
@@ -207,12 +224,14 @@ def run() -> None:
         take_up(demo)
     else:
         demo = make_accounts(portal)
-    # The port may be another one than last time.
-    demo = {"url": f"http://127.0.0.1:{PORT}", "operator": demo["operator"], "tenant": demo["tenant"]}
+    # The ports may be others than last time.
+    demo = {"url": f"http://127.0.0.1:{PORT}", "gateway": {"url": gateways.url(GATEWAY_PORT)},
+            "operator": demo["operator"], "tenant": demo["tenant"]}
     put_json(DATA / "demo-accounts.json", demo)
     (DATA / "demo-passwords.json").unlink(missing_ok=True)
     operator = Api.with_token(PORT, demo["operator"]["token"])
     RUNNING.insert(0, start_worker(operator, portal))
+    RUNNING.insert(0, start_gateway(operator, portal))
     set_prices(operator)
     put_json(DATA / "demo.json", demo)
     show(demo)
@@ -232,9 +251,10 @@ Berth is ready: {url}
   tenant     {tenant['email']}   password {tenant['password']}
   operator   {operator['email']}   password {operator['password']}
   API token  {tenant['token']}
+  gateway    {demo['gateway']['url']} (docs/services.md)
 
 The boards are simulated ({FLEET}); jobs, logs and money are real.
-Accounts and tokens: {DATA}/demo.json. Logs: {DATA}/portal.log and worker.log.
+Accounts and tokens: {DATA}/demo.json. Logs: {DATA}/portal.log, worker.log and gateway.log.
 Run a first job:
 
   curl -s {url}/api/v1/orgs/{tenant['organization']}/jobs {headers} -d '{job}'
@@ -265,7 +285,7 @@ def main() -> int:
         code = 1
     finally:
         handle(signal.SIG_IGN)
-        # The worker first, while the portal still takes its last word.
+        # The gateway and the worker first, while the portal still takes their last words.
         while RUNNING:
             RUNNING.pop(0).stop()
             stop_orphans(RUNNING)

@@ -47,7 +47,8 @@ def installed() -> bool:
 def demo(data: Path, port: int) -> Service:
     """A demo of its own."""
     data.mkdir()
-    settings = (f"DATA={data}", f"PORT={port}", f"WORKER_PORT={free_port()}")
+    settings = (f"DATA={data}", f"PORT={port}", f"WORKER_PORT={free_port()}", f"INFERENCE_PORT={free_port()}",
+                f"GATEWAY_PORT={free_port()}")
     return Service("demo", data / "demo.log", "env", *settings, sys.executable, str(TOOLS / "demo.py"))
 
 

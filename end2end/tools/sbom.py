@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the bill of materials of a build as CycloneDX 1.6 JSON: the crates of the three shipped programs and of the
+"""Writes the bill of materials of a build as CycloneDX 1.6 JSON: the crates of the four shipped programs and of the
 pages, and the npm packages whose files are served. usage: sbom.py FILE
 
 The same sources give the same bytes. The document has a time only with SOURCE_DATE_EPOCH.
@@ -21,8 +21,8 @@ from typing import Any
 from urllib.parse import quote
 
 ROOT = Path(__file__).resolve().parents[2]
-# The crates of berth-portal, berth-worker, libberth_nvml_sim.so and the pages.
-SHIPPED = ("berth-server", "berth-worker", "berth-nvml-sim", "berth-app")
+# The crates of berth-portal, berth-worker, berth-gateway, libberth_nvml_sim.so and the pages.
+SHIPPED = ("berth-server", "berth-worker", "berth-gateway", "berth-nvml-sim", "berth-app")
 # web.sh copies files of these packages into the pages.
 NPM = ("@xterm/xterm", "uplot")
 REGISTRY = "registry+https://github.com/rust-lang/crates.io-index"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Prepares a Debian or Ubuntu machine that has Rust, git and make. Safe to run again: it does only
-# what is missing, and says what it does. usage: setup.sh [test]
+# what is missing, and says what it does. usage: setup.sh [test|llama]
 #   (nothing)  what a build and the demo need
 #   test       and what the tests need besides: Postgres and a browser; podman, NVIDIA's binding for Python, numba and
 #              PyTorch where they can be had
+#   llama      llama-cpp-python for end2end/tools/service_llama.py
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tools=$PWD/target/tools
@@ -154,6 +155,21 @@ schemathesis() {
     "schemathesis==$version" && echo "$version" > "$tools/schemathesis.version"
 }
 
+# llama-cpp-python with its server, and gguf, which writes the model: a real server of models behind a gateway. pip
+# compiles it for some minutes. After a failure it is tried again for another version, or without llama.failed.
+llama() {
+  local versions="llama-cpp-python[server]==0.3.16 gguf==0.17.1 numpy==2.2.6"
+  [ "$(cat "$tools/llama.version" 2>/dev/null)" != "$versions" ] || return 0
+  [ "$(cat "$tools/llama.failed" 2>/dev/null)" != "$versions" ] || return 1
+  python3 -m pip --version >/dev/null 2>&1 || { may_be_root && packages pip3=python3-pip; } || return 1
+  command -v c++ >/dev/null || { may_be_root && packages c++=g++; } || return 1
+  say "compiling ${versions%% *}, which takes some minutes"
+  echo "$versions" > "$tools/llama.failed"
+  # shellcheck disable=SC2086 # the versions have no blanks
+  PIP_ROOT_USER_ACTION=ignore timeout 1800 python3 -m pip install --quiet --upgrade --target "$tools/llama" \
+    $versions && mv "$tools/llama.failed" "$tools/llama.version"
+}
+
 command -v cargo >/dev/null || [ -f "$tools/env" ] || { say "Rust is missing: install it with rustup, then start again"; exit 1; }
 # Written by debian-wasm.sh where another compiler stands in for rustup's.
 # shellcheck source=/dev/null
@@ -177,6 +193,9 @@ if [ "${1:-}" = test ]; then
   (nvml_programs) || say "the programs for NVML are not tried on this machine"
   (numba) || say "numba is not tried on this machine"
   (schemathesis) || say "generated requests are not tried on this machine"
+fi
+if [ "${1:-}" = llama ]; then
+  (llama) || say "a language model is not served on this machine"
 fi
 node_version
 wasm_target

@@ -60,10 +60,11 @@ def started(attempt: Path) -> int:
 
 
 class Site:
-    """A portal with one tenant, and any number of workers. `seen_from`: the address by which others reach it."""
+    """A portal with one tenant, and any number of workers. `seen_from`: the address by which others reach it. `data`: an
+    empty directory that stays; otherwise a new one that is removed."""
 
-    def __init__(self, *settings: str, seen_from: str = "127.0.0.1") -> None:
-        self.data = Path(tempfile.mkdtemp(prefix="berth-worker-bench-"))
+    def __init__(self, *settings: str, seen_from: str = "127.0.0.1", data: Path | None = None) -> None:
+        self.data, self.keeps_data = data or Path(tempfile.mkdtemp(prefix="berth-worker-bench-")), data is not None
         self.port, self.worker_port, self.services = free_port(), free_port(), []
         self.portal = self.start_portal(*settings, seen_from=seen_from)
         line = re.compile(r"until the next start: (\S+)")
@@ -156,7 +157,8 @@ class Site:
         while self.services:
             self.services.pop().stop()
             stop_orphans(self.services)
-        shutil.rmtree(self.data, ignore_errors=True)
+        if not self.keeps_data:
+            shutil.rmtree(self.data, ignore_errors=True)
 
 
 def adoption() -> dict[str, Any]:

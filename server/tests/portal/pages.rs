@@ -227,6 +227,7 @@ async fn the_documents_are_pages_without_a_script_or_a_session() {
     let list = open(&pages, &nobody, "/docs").await;
     assert_eq!(list.status, StatusCode::OK);
     assert!(list.html.contains("href=\"/docs/volumes\"") && list.html.contains("/api/docs"), "{}", list.html);
+    assert!(list.html.contains("href=\"/docs/services\">Services</a>"), "{}", list.html);
     let one = open(&pages, &nobody, "/docs/volumes").await;
     assert_eq!(one.status, StatusCode::OK);
     assert!(one.html.contains("<h1 id=\"volumes\">Volumes</h1>"), "{}", one.html);

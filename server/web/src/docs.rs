@@ -34,6 +34,7 @@ macro_rules! documents {
 /// The documents in the order of their list. Documents for developers are not here.
 static DOCUMENTS: &[Document] = documents! {
     "Jobs": "placement" "images" "interactive" "metrics" "isolation";
+    "Services": "services";
     "Data": "files" "volumes" "secrets";
     "Money": "billing";
     "Operators": "operations" "sso" "workers" "hardware" "leases";
