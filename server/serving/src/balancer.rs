@@ -38,6 +38,8 @@ impl Session {
 pub struct Ask<'a> {
     pub key: Option<InferenceKeyId>,
     pub session: Option<Session>,
+    /// The begin of the prompt. It chooses the replica where no session does, and never the revision.
+    pub prefix: Option<Session>,
     /// Replicas that failed this request before.
     pub except: &'a [ReplicaId],
 }
@@ -165,7 +167,8 @@ impl Balancer {
     pub fn pick(&mut self, ask: &Ask<'_>, now_ms: u64, rng: &mut impl RngCore) -> Result<Pick, NoReplica> {
         let revision = self.revision(ask, rng).ok_or(NoReplica::Asleep)?;
         let candidates = self.candidates(revision, ask.except, now_ms);
-        let by_session = ask.session.and_then(|session| bounded_choice(&candidates, session));
+        let session = ask.session.or(ask.prefix);
+        let by_session = session.and_then(|session| bounded_choice(&candidates, session));
         let replica = by_session.or_else(|| two_choices(&candidates, rng)).ok_or(NoReplica::Full)?;
         let state = self.replicas.get_mut(&replica).ok_or(NoReplica::Full)?;
         state.outstanding += 1;

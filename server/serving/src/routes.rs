@@ -57,6 +57,9 @@ pub struct Routes {
     prefixes: HashMap<String, usize>,
     models: HashMap<OrgId, HashMap<String, usize>>,
     public_models: HashMap<String, usize>,
+    /// The most bytes of a body for the models of each organization, and for public ones.
+    body_limits: HashMap<OrgId, u64>,
+    public_body_limit: Option<u64>,
     /// Keys by the first bytes of their hash, which a caller cannot choose.
     keys: HashMap<[u8; 8], Vec<usize>>,
 }
@@ -71,6 +74,8 @@ impl Routes {
             prefixes: HashMap::new(),
             models: HashMap::new(),
             public_models: HashMap::new(),
+            body_limits: HashMap::new(),
+            public_body_limit: None,
             keys: HashMap::new(),
             snapshot,
         };
@@ -85,6 +90,13 @@ impl Routes {
                 routes.models.entry(service.org).or_default().insert(model.name.to_string(), index);
                 if service.access == Access::Public {
                     routes.public_models.insert(model.name.to_string(), index);
+                }
+            }
+            if !service.models.is_empty() {
+                let limit = routes.body_limits.entry(service.org).or_default();
+                *limit = service.max_body_bytes.max(*limit);
+                if service.access == Access::Public {
+                    routes.public_body_limit = routes.public_body_limit.max(Some(service.max_body_bytes));
                 }
             }
         }
@@ -171,6 +183,20 @@ impl Routes {
         let service = service.ok_or_else(|| unknown_model(key))?;
         check_model(service, model, key)?;
         Ok(service)
+    }
+
+    /// The most bytes of a body before its model is known.
+    ///
+    /// # Errors
+    /// The key, or its absence, may use no model.
+    pub fn body_limit(&self, key: Option<&Key>) -> Result<u64, Refusal> {
+        let own = key.and_then(|key| self.body_limits.get(&key.org)).copied();
+        own.max(self.public_body_limit).ok_or_else(|| unknown_model(key))
+    }
+
+    /// True for a host name of a service, which has all paths of that host.
+    pub fn has_host(&self, host: &str) -> bool {
+        self.by_host(host).is_some()
     }
 
     /// The names of the models that a key, or its absence, may use, in order.

@@ -56,6 +56,8 @@ pub struct Snapshot {
     pub version: u32,
     /// Snapshots of one portal are numbered, and an older one never replaces a newer one.
     pub number: u64,
+    /// The number of the gateway that this snapshot is for, in its blocks of credit.
+    pub gateway_number: u64,
     /// The certificate of the authority of the workers, as PEM.
     pub authority: String,
     #[serde(deserialize_with = "list::<_, _, MAX_SERVICES>")]

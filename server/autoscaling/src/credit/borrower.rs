@@ -137,6 +137,10 @@ impl Borrower {
         }
     }
 
+    pub const fn gateway(&self) -> GatewayId {
+        self.gateway
+    }
+
     /// Applies the stored entries since the borrower was new or stored as a whole.
     pub fn replay(&mut self, entries: impl IntoIterator<Item = Entry>) {
         for entry in entries {

@@ -78,7 +78,14 @@ pub(super) fn build(rows: &Rows, frame: Frame<'_>) -> Snapshot {
             None => tracing::error!(key = %row.id, "a key is not in the snapshot: it has a bad field"),
         }
     }
-    Snapshot { version: VERSION, number: frame.number, authority: frame.authority, services, keys }
+    Snapshot {
+        version: VERSION,
+        number: frame.number,
+        gateway_number: 0,
+        authority: frame.authority,
+        services,
+        keys,
+    }
 }
 
 /// The replicas by revision. A node whose address is no IP address is unknown to gateways.

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::snapshot::samples::{key_id, replica, replica_id, revision, revision_id, service};
 
@@ -39,6 +41,25 @@ fn balancer(service: &Service) -> Balancer {
     let mut balancer = Balancer::default();
     balancer.update(service, NOW);
     balancer
+}
+
+#[test]
+fn a_prefix_chooses_the_replica_and_not_the_revision() {
+    let mut service = one_revision(&[4, 4]);
+    service.revisions[0].weight_percent = 50;
+    service.revisions.push(revision(2, 50, vec![replica(9, 1, 4)]));
+    let with = |session: Option<u64>, prefix: u64, draw: u64| {
+        let named = |number: u64| Session::new(&number.to_be_bytes());
+        let ask = Ask { session: session.map(named), prefix: Some(named(prefix)), ..Ask::default() };
+        balancer(&service).pick(&ask, NOW, &mut Script(vec![draw])).unwrap()
+    };
+    for prefix in 0..20 {
+        assert_eq!(with(None, prefix, 0).revision, revision_id(1), "by the draw");
+        assert_eq!(with(None, prefix, u64::MAX).revision, revision_id(2));
+        assert_eq!(with(Some(7), prefix, 0), with(Some(7), 0, 0), "a session goes first");
+    }
+    let replicas: BTreeSet<ReplicaId> = (0..20).map(|prefix| with(None, prefix, 0).replica).collect();
+    assert_eq!(replicas.len(), 2, "prefixes spread");
 }
 
 fn session(number: u64) -> Ask<'static> {

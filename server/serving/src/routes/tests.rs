@@ -137,6 +137,32 @@ fn a_body_has_the_limit_of_its_service() {
 }
 
 #[test]
+fn the_limit_of_a_body_without_a_model_is_that_of_the_models_of_its_key() {
+    let mut chat = service(1, 1, "chat", &["llama"]);
+    chat.max_body_bytes = 5_000;
+    let mut plain = service(2, 1, "plain", &[]);
+    plain.max_body_bytes = 9_000;
+    let limits = |access: Access| {
+        let mut open = service(3, 2, "open", &["gemma"]);
+        open.access = access;
+        let keys = vec![key(1, 1, "one"), key(2, 2, "two"), key(3, 3, "three")];
+        let routes = Routes::new(snapshot(vec![chat.clone(), plain.clone(), open], keys)).unwrap();
+        [None, Some("one"), Some("two"), Some("three")]
+            .map(|secret| routes.body_limit(secret.map(|secret| routes.key(secret, NOW).unwrap())))
+    };
+    assert_eq!(limits(Access::Public), [Ok(1_000), Ok(5_000), Ok(1_000), Ok(1_000)]);
+    let (none, no_key) = (Err(Refusal::UnknownModel), Err(Refusal::KeyRequired));
+    assert_eq!(limits(Access::Organization), [no_key, Ok(5_000), Ok(1_000), none]);
+}
+
+#[test]
+fn a_host_of_a_service_is_known() {
+    let routes = routes();
+    assert!(routes.has_host("chat.example.org:8443"));
+    assert!(!routes.has_host("gw") && !routes.has_host(""));
+}
+
+#[test]
 fn a_snapshot_with_a_fault_makes_no_routes() {
     let mut chat = service(1, 1, "chat", &["llama"]);
     chat.revisions = vec![revision(1, 99, Vec::new())];

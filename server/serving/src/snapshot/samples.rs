@@ -74,7 +74,7 @@ pub fn key(number: u128, org_number: u128, secret: &str) -> Key {
 }
 
 pub fn snapshot(services: Vec<Service>, keys: Vec<Key>) -> Snapshot {
-    Snapshot { version: VERSION, number: 1, authority: String::new(), services, keys }
+    Snapshot { version: VERSION, number: 1, gateway_number: 1, authority: String::new(), services, keys }
 }
 
 /// A valid snapshot with one of each.

@@ -1,0 +1,204 @@
+//! The tasks between gateway and portal: snapshots, reports and credit.
+//!
+//! Without the portal the gateway goes on with its last snapshot, and repeats reports and messages until they are
+//! answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_autoscaling::credit::ToGateway;
+use berth_serving::reports::GatewayReport;
+use berth_serving::snapshot::Snapshot;
+use rand::Rng;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::journal::put;
+use crate::portal::{MAX_MESSAGES, Portal};
+use crate::shared::{SNAPSHOT, Shared};
+
+/// The pauses after failures.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The least time of a question that the portal answers with nothing.
+const LEAST_POLL: Duration = Duration::from_secs(1);
+/// The time between two reports, and the least one.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+const REPORT_PAUSE: Duration = Duration::from_millis(50);
+/// The time between two rounds of messages about credit, without and with a waiting request.
+const CREDIT_EVERY: Duration = Duration::from_secs(1);
+const CREDIT_AGAIN: Duration = Duration::from_millis(100);
+/// The longest time of the last reports at a stop.
+const LAST_REPORTS: Duration = Duration::from_secs(5);
+/// Rounds of the last messages about credit.
+const LAST_ROUNDS: usize = 8;
+
+/// Growing pauses after failures, with a random part.
+#[derive(Default)]
+struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    /// Waits after a failure. Only the first of a row is a warning.
+    async fn wait(&mut self, what: &'static str, error: &str) {
+        if self.failures == 0 {
+            tracing::warn!(error, "{what}");
+        } else {
+            tracing::debug!(error, "{what}");
+        }
+        let longest = FIRST_PAUSE.saturating_mul(1 << self.failures.min(10)).min(LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        let share: f64 = rand::rng().random_range(0.5..1.0);
+        sleep(longest.mul_f64(share)).await;
+    }
+
+    fn succeed(&mut self, what: &'static str) {
+        if std::mem::take(&mut self.failures) > 0 {
+            tracing::info!("{what}");
+        }
+    }
+}
+
+/// Starts the tasks. None of them ends by itself.
+pub fn start(shared: &Arc<Shared>, portal: &Portal) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(follow_snapshots(shared.clone(), portal.clone()));
+    tasks.spawn(send_reports(shared.clone(), portal.clone()));
+    tasks.spawn(exchange_credit(shared.clone(), portal.clone()));
+    tasks
+}
+
+async fn follow_snapshots(shared: Arc<Shared>, portal: Portal) {
+    let mut backoff = Backoff::default();
+    loop {
+        let began = Instant::now();
+        match next_snapshot(&shared, &portal).await {
+            Ok(is_new) => {
+                shared.confirm();
+                backoff.succeed("the portal answers again");
+                if !is_new {
+                    // A portal that answers at once is asked no more than once a second.
+                    tokio::time::sleep_until(began + LEAST_POLL).await;
+                }
+            }
+            Err(error) => {
+                backoff.wait("the gateway gets no snapshot and goes on with the last one", &error).await
+            }
+        }
+    }
+}
+
+/// Waits for the next snapshot and takes it over. Returns false if there is none yet.
+async fn next_snapshot(shared: &Arc<Shared>, portal: &Portal) -> Result<bool, String> {
+    let Some(text) = portal.snapshot(shared.snapshot_number()).await? else { return Ok(false) };
+    let shared = shared.clone();
+    let taken = tokio::task::spawn_blocking(move || {
+        let snapshot = Snapshot::from_json(&text).map_err(|e| e.to_string())?;
+        let number = snapshot.number;
+        if number <= shared.snapshot_number() {
+            return Err("the portal sent an older snapshot".to_owned());
+        }
+        shared.take_over(snapshot)?;
+        tracing::debug!(number, "a snapshot is in use");
+        put(&shared.settings.data.join(SNAPSHOT), &text).map_err(|e| format!("{SNAPSHOT}: {e}"))
+    });
+    taken.await.map_err(|e| e.to_string())?.map(|()| true)
+}
+
+async fn send_reports(shared: Arc<Shared>, portal: Portal) {
+    let mut backoff = Backoff::default();
+    loop {
+        // A waiting request is reported at once.
+        let _ = timeout(REPORT_EVERY, shared.report_due.notified()).await;
+        shared.tick();
+        match send_report(&shared, &portal).await {
+            Ok(()) => {
+                backoff.succeed("the portal gets reports again");
+                sleep(REPORT_PAUSE).await;
+            }
+            Err(error) => backoff.wait("a report does not reach the portal", &error).await,
+        }
+    }
+}
+
+/// Sends the report on its way, or the next one, with the present load.
+async fn send_report(shared: &Shared, portal: &Portal) -> Result<(), String> {
+    let journal = |e: std::io::Error| format!("the journal: {e}");
+    let outgoing = shared.ledger.report().map_err(journal)?;
+    let number = outgoing.number;
+    if !outgoing.uses.is_empty() {
+        // What the portal counts must be cut off from the next report for ever.
+        shared.ledger.sync().await.map_err(journal)?;
+    }
+    let report = GatewayReport {
+        life: outgoing.life,
+        number,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        snapshot: shared.snapshot_number(),
+        loads: shared.loads(),
+        uses: outgoing.uses,
+        drained: shared.drained(),
+    };
+    let answer = portal.report(&report).await?;
+    if answer.counted_through < number {
+        return Err(format!("the portal has counted up to report {}, not {number}", answer.counted_through));
+    }
+    shared.ledger.counted();
+    Ok(())
+}
+
+async fn exchange_credit(shared: Arc<Shared>, portal: Portal) {
+    let mut backoff = Backoff::default();
+    loop {
+        let every = if shared.ledger.is_awaited() { CREDIT_AGAIN } else { CREDIT_EVERY };
+        let _ = timeout(every, shared.ledger.asked()).await;
+        // A message can have an answer that is news for the portal, such as the rest of a recalled block.
+        loop {
+            match send_messages(&shared, &portal).await {
+                Ok(true) => backoff.succeed("the portal lends again"),
+                Ok(false) => break,
+                Err(error) => {
+                    backoff.wait("the messages about credit do not reach the portal", &error).await;
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Sends the present messages about credit and applies the answers. Returns true if an answer needs a message.
+async fn send_messages(shared: &Shared, portal: &Portal) -> Result<bool, String> {
+    let messages = shared.ledger.messages();
+    if messages.is_empty() {
+        return Ok(false);
+    }
+    shared.ledger.sync().await.map_err(|e| format!("the journal: {e}"))?;
+    let mut is_recalled = false;
+    for part in messages.chunks(MAX_MESSAGES) {
+        let answers = portal.credit(part).await?;
+        is_recalled |= answers.iter().any(|answer| matches!(answer, ToGateway::Recall { .. }));
+        shared.ledger.receive(&answers);
+    }
+    Ok(is_recalled)
+}
+
+/// Sends the last reports at a stop, as far as the portal answers.
+pub async fn report_last(shared: &Shared, portal: &Portal) {
+    let all = async {
+        for _ in 0..LAST_ROUNDS {
+            if shared.ledger.messages().is_empty() {
+                break;
+            }
+            send_messages(shared, portal).await?;
+        }
+        // The one on its way, and one with the rest.
+        send_report(shared, portal).await?;
+        send_report(shared, portal).await
+    };
+    match timeout(LAST_REPORTS, all).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(error, "the last report waits for the next start"),
+        Err(_) => tracing::warn!("the last report waits for the next start: the portal is too slow"),
+    }
+}

@@ -1,0 +1,143 @@
+//! The delivery of a request to a replica, with its tries and its wait for one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use berth_serving::balancer::Outcome;
+use berth_serving::refusals::{Fault, Refusal};
+use berth_serving::retries::{Progress, Try};
+use http::{Request, Response, StatusCode};
+use hyper::body::{Bytes, Incoming};
+use hyper::upgrade::OnUpgrade;
+
+use crate::answers::{AnswerBody, Answered};
+use crate::bodies::{CallerFault, RequestBody};
+use crate::caller::Caller;
+use crate::exchange::{Admission, Exchange, Metered};
+use crate::headers;
+use crate::service::{Demand, Entry, Place, ServiceState};
+use crate::shared::Shared;
+use crate::upgrade::{Upgrade, connect};
+use crate::upstream::{Connection, Failure, Upstream};
+
+/// A request on its way to a replica.
+pub struct Delivery<'a> {
+    pub shared: &'a Arc<Shared>,
+    pub service: Arc<ServiceState>,
+    pub demand: Demand,
+    pub request: Request<RequestBody>,
+    pub admission: Admission,
+    pub metered: Option<Metered>,
+    /// The fault of the caller in a passed body, with the limit of that body.
+    pub fault: Option<(Arc<CallerFault>, u64)>,
+    /// The caller's side of another protocol.
+    pub upgrade: Option<OnUpgrade>,
+    pub caller: &'a Caller,
+}
+
+/// The head of an answer.
+struct Head {
+    answer: Response<Incoming>,
+    connection: Connection,
+    upstream: Arc<Upstream>,
+    exchange: Exchange,
+}
+
+/// Delivers a request, and returns its answer with the body on its way.
+///
+/// # Errors
+/// No replica could take it, or one failed after its begin.
+pub async fn deliver(delivery: Delivery<'_>) -> Result<Response<AnswerBody>, Refusal> {
+    let Delivery { shared, service, mut demand, mut request, mut admission, metered, fault, upgrade, caller } =
+        delivery;
+    let mut tries = 0;
+    loop {
+        let place = enter(&service, &demand).await?;
+        let replica = place.replica();
+        tries += 1;
+        let exchange = Exchange::new(place, admission, metered);
+        let (failure, exchange) = match send(shared, request, exchange).await {
+            Ok(head) => return Ok(answer(shared, caller, head, upgrade)),
+            Err(failed) => *failed,
+        };
+        tracing::debug!(
+            job = %replica.job,
+            reason = failure.reason,
+            is_begun = !failure.progress.is_before_begin(),
+            "a request got no answer of a replica"
+        );
+        let callers = fault.as_ref().and_then(|(fault, max_bytes)| fault.refusal(*max_bytes));
+        let Some(unsent) = failure.request else {
+            return Err(give_up(exchange, callers, failure.is_late));
+        };
+        let outcome = if callers.is_some() { Outcome::Abandoned } else { Outcome::Failed };
+        let returned = exchange.give_back(outcome).ok_or_else(|| service.no_replica())?;
+        if let Some(refusal) = callers {
+            return Err(refusal);
+        }
+        if !service.permits_retry(Try { progress: failure.progress, is_repeatable: true, tries }) {
+            return Err(service.no_replica());
+        }
+        shared.counters.retries.fetch_add(1, Ordering::Relaxed);
+        demand.except.push(replica);
+        (request, admission) = (*unsent, returned);
+    }
+}
+
+async fn enter(service: &Arc<ServiceState>, demand: &Demand) -> Result<Place, Refusal> {
+    match service.enter(demand.clone())? {
+        Entry::Placed(place) => Ok(place),
+        Entry::Waits(turn) => turn.place().await,
+    }
+}
+
+/// Sends a request to the replica of its place.
+async fn send(
+    shared: &Shared,
+    request: Request<RequestBody>,
+    exchange: Exchange,
+) -> Result<Head, Box<(Failure, Exchange)>> {
+    let upstream = exchange.replica().and_then(|replica| shared.view()?.upstream(replica).cloned());
+    let Some(upstream) = upstream else {
+        let failure = Failure {
+            progress: Progress::NotConnected,
+            is_late: false,
+            reason: "the replica has left".to_owned(),
+            request: Some(Box::new(request)),
+        };
+        return Err(Box::new((failure, exchange)));
+    };
+    match upstream.send(request, shared.settings.limits.first_byte).await {
+        Ok((answer, connection)) => Ok(Head { answer, connection, upstream, exchange }),
+        Err(failure) => Err(Box::new((failure, exchange))),
+    }
+}
+
+/// Ends a request that a replica may have begun.
+fn give_up(exchange: Exchange, callers: Option<Refusal>, is_late: bool) -> Refusal {
+    if let Some(refusal) = callers {
+        // The drop says nothing about the replica.
+        drop(exchange);
+        return refusal;
+    }
+    exchange.fail_unanswered();
+    Refusal::Replica(if is_late { Fault::Silent } else { Fault::Broken })
+}
+
+/// The answer for the caller.
+fn answer(shared: &Shared, caller: &Caller, head: Head, upgrade: Option<OnUpgrade>) -> Response<AnswerBody> {
+    let Head { mut answer, connection, upstream, mut exchange } = head;
+    let is_stream = headers::is_event_stream(answer.headers());
+    exchange.answered(answer.status(), is_stream);
+    let idle = shared.settings.limits.idle;
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS
+        && let Some(of_caller) = upgrade
+    {
+        let of_replica = hyper::upgrade::on(&mut answer);
+        connect(Upgrade { of_caller, of_replica, connection, exchange, idle }, caller.clone());
+        headers::prepare_answer(answer.headers_mut(), true, false);
+        return answer.map(|_| AnswerBody::Whole(Bytes::new()));
+    }
+    headers::prepare_answer(answer.headers_mut(), false, is_stream);
+    answer.map(|body| AnswerBody::passed(Answered { body, connection, upstream, is_stream }, exchange, idle))
+}

@@ -1,0 +1,242 @@
+//! A request at a replica, from its begin to the end of its answer: what it holds, counts and costs.
+//!
+//! Each part returns what it has when it is dropped, so a caller that leaves at any moment keeps nothing.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use berth_autoscaling::credit::{Price, Usage as PricedUsage};
+use berth_autoscaling::rollout::BOUNDS_MS;
+use berth_serving::balancer::Outcome;
+use berth_serving::rates::Rates;
+use berth_serving::snapshot::ReplicaId;
+use berth_serving::usage::answer::AnswerMeter;
+use berth_serving::usage::stream::StreamMeter;
+use berth_serving::usage::{Tokens, Usage};
+use berth_types::ids::InferenceKeyId;
+use http::StatusCode;
+use hyper::body::Bytes;
+
+use crate::books::Used;
+use crate::clock::now_ms;
+use crate::ledger::{Hold, Ledger};
+use crate::service::Place;
+
+/// An admitted request: the tokens of its worst case in the rates of its key, and its hold.
+pub struct Admission {
+    pub ledger: Arc<Ledger>,
+    pub rates: Arc<Mutex<Rates>>,
+    pub key: Option<InferenceKeyId>,
+    pub price: Price,
+    /// The tokens that count in the rates.
+    pub admitted_tokens: u64,
+    pub hold: Option<Hold>,
+}
+
+impl Admission {
+    /// Returns the tokens of the worst case that were not used.
+    fn return_tokens(&mut self, used: u64) {
+        let unused = std::mem::take(&mut self.admitted_tokens).saturating_sub(used);
+        if let Some(key) = self.key.filter(|_| unused > 0) {
+            self.rates.lock().unwrap_or_else(PoisonError::into_inner).settle(key, unused, now_ms());
+        }
+    }
+
+    /// Counts the request at its place.
+    fn settle_for(self, place: &Place, tokens: Tokens, is_error: bool, first_byte_ms: u64) {
+        let used = Used {
+            service: place.service(),
+            revision: place.revision(),
+            key: self.key,
+            is_error,
+            prompt_tokens: tokens.prompt,
+            completion_tokens: tokens.completion,
+            token_nanos: 0,
+            bucket: (!is_error).then(|| bucket(first_byte_ms)),
+        };
+        self.settle(used);
+    }
+
+    /// Records the use, and settles rates and hold by it.
+    fn settle(mut self, mut used: Used) {
+        let tokens = Tokens { prompt: used.prompt_tokens, completion: used.completion_tokens };
+        self.return_tokens(tokens.total());
+        let usage =
+            PricedUsage { replica_ms: 0, prompt_tokens: tokens.prompt, completion_tokens: tokens.completion };
+        let hold = self.hold.take();
+        // Without a hold nobody pays. A charge above the hold is cut to it.
+        let charge = self.price.charge_nanos(&usage).unwrap_or(u64::MAX);
+        used.token_nanos = if hold.is_some() { charge } else { 0 };
+        self.ledger.settle(hold, used);
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.return_tokens(0);
+    }
+}
+
+/// The request whose answer is metered.
+#[derive(Debug, Clone, Copy)]
+pub struct Metered {
+    pub worst: Tokens,
+    pub body_bytes: u64,
+    /// The gateway alone asked for the usage of a stream.
+    pub hides_usage: bool,
+}
+
+enum Meter {
+    Unmetered,
+    Stream(Box<StreamMeter>),
+    Answer(Box<AnswerMeter>),
+}
+
+impl Meter {
+    fn stream(metered: &Metered) -> Self {
+        let Metered { worst, body_bytes, hides_usage } = *metered;
+        Self::Stream(Box::new(StreamMeter::new(worst, body_bytes, hides_usage)))
+    }
+
+    /// Reads a part. Returns what the caller gets of it.
+    fn push(&mut self, part: Bytes) -> Bytes {
+        let changed = match self {
+            Self::Unmetered => None,
+            Self::Answer(meter) => {
+                meter.push(&part);
+                None
+            }
+            Self::Stream(meter) => match meter.push(&part) {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(changed) => Some(changed),
+            },
+        };
+        changed.map_or(part, Bytes::from)
+    }
+
+    fn finish(self, is_whole: bool) -> Option<Usage> {
+        match self {
+            Self::Unmetered => None,
+            Self::Answer(meter) => Some(meter.finish(is_whole)),
+            Self::Stream(meter) => Some(meter.finish()),
+        }
+    }
+}
+
+/// A request at a replica. Its drop counts the use so far, and says nothing about the replica.
+pub struct Exchange {
+    /// Absent after the end.
+    parts: Option<(Place, Admission)>,
+    meter: Meter,
+    metered: Option<Metered>,
+    began_ms: u64,
+    first_byte_ms: Option<u64>,
+    is_error: bool,
+    outcome: Outcome,
+}
+
+impl Exchange {
+    pub fn new(place: Place, admission: Admission, metered: Option<Metered>) -> Self {
+        Self {
+            parts: Some((place, admission)),
+            // A caller that leaves before the answer has used its prompt.
+            meter: metered.as_ref().map_or(Meter::Unmetered, Meter::stream),
+            metered,
+            began_ms: now_ms(),
+            first_byte_ms: None,
+            is_error: false,
+            outcome: Outcome::Answered,
+        }
+    }
+
+    /// The replica, before the end.
+    pub fn replica(&self) -> Option<ReplicaId> {
+        self.parts.as_ref().map(|(place, _)| place.replica())
+    }
+
+    /// Ends a try that no replica began, and returns the admission for the next one.
+    pub fn give_back(mut self, outcome: Outcome) -> Option<Admission> {
+        let (place, admission) = self.parts.take()?;
+        place.finish(outcome);
+        Some(admission)
+    }
+
+    /// The head of the answer has come. Only good answers have a usage.
+    pub fn answered(&mut self, status: StatusCode, is_stream: bool) {
+        self.is_error = status.is_server_error();
+        if matches!(status.as_u16(), 502..=504) {
+            self.outcome = Outcome::Failed;
+        }
+        let metered = self.metered.filter(|_| status.is_success());
+        self.meter = match metered {
+            None => Meter::Unmetered,
+            Some(metered) if is_stream => Meter::stream(&metered),
+            Some(Metered { worst, body_bytes, .. }) => {
+                Meter::Answer(Box::new(AnswerMeter::new(worst, body_bytes)))
+            }
+        };
+    }
+
+    /// Passes a part of the answer.
+    pub fn pass(&mut self, part: Bytes) -> Bytes {
+        self.first_byte_ms.get_or_insert_with(now_ms);
+        self.meter.push(part)
+    }
+
+    /// Ends the request after the whole answer.
+    pub fn end(&mut self) {
+        self.finish(self.outcome, true);
+    }
+
+    /// Ends the request after a fault of the replica.
+    pub fn fail(&mut self) {
+        self.is_error = true;
+        self.finish(Outcome::Failed, false);
+    }
+
+    /// Ends a request that got no answer: it has no usage.
+    pub fn fail_unanswered(mut self) {
+        self.meter = Meter::Unmetered;
+        self.fail();
+    }
+
+    fn finish(&mut self, outcome: Outcome, is_whole: bool) {
+        let Some((place, admission)) = self.parts.take() else { return };
+        let usage = std::mem::replace(&mut self.meter, Meter::Unmetered).finish(is_whole);
+        if let Some(fault) = usage.and_then(|usage| usage.fault) {
+            tracing::debug!(?fault, service = %place.service(), "the usage of an answer has a fault");
+        }
+        let tokens = usage.map(|usage| usage.tokens).unwrap_or_default();
+        let first_byte_ms = self.first_byte_ms.unwrap_or_else(now_ms).saturating_sub(self.began_ms);
+        admission.settle_for(&place, tokens, self.is_error, first_byte_ms);
+        place.finish(outcome);
+    }
+}
+
+/// The bucket of a time to the first byte.
+fn bucket(millis: u64) -> usize {
+    BOUNDS_MS.partition_point(|bound| u64::from(*bound) < millis)
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.finish(Outcome::Abandoned, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_serving::reports::BUCKETS;
+
+    use super::*;
+
+    #[test]
+    fn each_time_to_the_first_byte_has_its_bucket() {
+        for (millis, expected) in
+            [(0, 0), (1, 0), (2, 1), (4, 3), (120_000, 23), (120_001, 24), (u64::MAX, 24)]
+        {
+            assert_eq!(bucket(millis), expected, "{millis}");
+        }
+        assert_eq!(BOUNDS_MS.len() + 1, BUCKETS);
+    }
+}

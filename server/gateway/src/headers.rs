@@ -1,0 +1,270 @@
+//! The headers of requests and answers: the key of the caller, the names of one hop, and the rules for the portal's
+//! pages.
+
+use std::net::IpAddr;
+
+use http::header::{
+    ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION,
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue,
+    ORIGIN, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VARY,
+};
+use http::{HeaderMap, Method, Uri};
+
+/// The begin of the secrets of inference keys.
+pub const KEY_PREFIX: &str = "sk-berth-";
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// The name of a conversation, whose requests go to one replica.
+pub const SESSION: HeaderName = HeaderName::from_static("x-session-id");
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Bytes of the name of a conversation that count.
+const MAX_SESSION_BYTES: usize = 256;
+/// The names that one connection uses for itself, beside those in `Connection`.
+const HOP: [HeaderName; 9] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("proxy-authenticate"),
+    HeaderName::from_static("proxy-authorization"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// The secret that a caller sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Secret<'h> {
+    Absent,
+    /// The secret of an inference key, in this header.
+    Key(&'h str, &'static str),
+    /// Something else, which a public service may read itself.
+    Foreign,
+}
+
+/// Finds the secret of a caller. More than one value is no secret of ours.
+pub fn secret(headers: &HeaderMap) -> Secret<'_> {
+    let mut found = Secret::Absent;
+    for (name, header) in [("authorization", AUTHORIZATION), ("x-api-key", API_KEY)] {
+        for value in headers.get_all(header) {
+            let text = value.to_str().unwrap_or_default().trim();
+            let secret = if name == "authorization" { bearer(text) } else { Some(text) };
+            match secret.filter(|secret| secret.starts_with(KEY_PREFIX)) {
+                Some(secret) => return Secret::Key(secret, name),
+                None => found = Secret::Foreign,
+            }
+        }
+    }
+    found
+}
+
+fn bearer(text: &str) -> Option<&str> {
+    let (scheme, secret) = text.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
+}
+
+/// The host of a request.
+pub fn host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> &'r str {
+    let named = || headers.get(HOST).and_then(|host| host.to_str().ok());
+    let authority = uri.authority().map(http::uri::Authority::as_str);
+    authority.or_else(named).unwrap_or_default()
+}
+
+/// The name of a conversation.
+pub fn session(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(SESSION)?.as_bytes();
+    (!value.is_empty()).then(|| value.get(..MAX_SESSION_BYTES).unwrap_or(value))
+}
+
+/// True for a request to change the protocol of its connection.
+pub fn is_upgrade(headers: &HeaderMap) -> bool {
+    headers.contains_key(UPGRADE) && connection_names(headers).any(|name| name == UPGRADE)
+}
+
+fn connection_names(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok())
+}
+
+/// Removes the names of one hop. An upgrade keeps the two that it needs.
+fn remove_hop(headers: &mut HeaderMap, is_upgrade: bool) {
+    let protocol = headers.get(UPGRADE).filter(|_| is_upgrade).cloned();
+    let named: Vec<HeaderName> = connection_names(headers).collect();
+    for name in named.iter().chain(&HOP) {
+        headers.remove(name);
+    }
+    if let Some(protocol) = protocol {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, protocol);
+    }
+}
+
+/// The sender of a request, as its replica sees it.
+pub struct Sender<'a> {
+    pub peer: IpAddr,
+    /// The peer is a trusted proxy, so its word about earlier hops stays.
+    pub is_proxy: bool,
+    /// The header of the caller's key.
+    pub key_header: Option<&'static str>,
+    pub request_id: &'a str,
+}
+
+/// Prepares the headers of a request for a replica. `host` is that of the caller.
+pub fn prepare_request(headers: &mut HeaderMap, host: &str, sender: &Sender<'_>, is_upgrade: bool) {
+    remove_hop(headers, is_upgrade);
+    headers.remove(EXPECT);
+    headers.remove(CONTENT_LENGTH);
+    if let Some(name) = sender.key_header {
+        headers.remove(name);
+    }
+    let earlier = headers.get(FORWARDED_FOR).filter(|_| sender.is_proxy).and_then(|v| v.to_str().ok());
+    let peer = sender.peer.to_canonical();
+    let forwarded = earlier.map_or_else(|| peer.to_string(), |earlier| format!("{earlier}, {peer}"));
+    put(headers, FORWARDED_FOR, &forwarded);
+    put(headers, REQUEST_ID, sender.request_id);
+    put(headers, HOST, host);
+}
+
+/// An answer that is metered comes as plain text.
+pub fn ask_for_plain_text(headers: &mut HeaderMap) {
+    headers.remove(ACCEPT_ENCODING);
+}
+
+fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// Prepares the headers of an answer for the caller.
+pub fn prepare_answer(headers: &mut HeaderMap, is_upgrade: bool, is_stream: bool) {
+    remove_hop(headers, is_upgrade);
+    if is_stream {
+        // Its length can change.
+        headers.remove(CONTENT_LENGTH);
+    }
+}
+
+/// True for a stream of events in plain text.
+pub fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("text/event-stream") && !headers.contains_key(CONTENT_ENCODING)
+}
+
+/// Names a request in its answer.
+pub fn name_request(headers: &mut HeaderMap, request_id: &str) {
+    put(headers, REQUEST_ID, request_id);
+}
+
+/// True if a page of this origin sent the request.
+pub fn is_from(headers: &HeaderMap, origin: &str) -> bool {
+    headers.get(ORIGIN).is_some_and(|value| value.as_bytes() == origin.as_bytes())
+}
+
+/// True for the question of a browser before a request of a page.
+pub fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
+    *method == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// Lets the pages of the portal read an answer.
+pub fn allow_origin(headers: &mut HeaderMap, origin: &str) {
+    put(headers, ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("retry-after, x-request-id"));
+    headers.append(VARY, HeaderValue::from_static("origin"));
+}
+
+/// Lets the pages of the portal send requests.
+pub fn allow_requests(headers: &mut HeaderMap) {
+    let methods = "GET, HEAD, POST, PUT, PATCH, DELETE";
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(methods));
+    let names = "authorization, content-type, x-api-key, x-session-id";
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(names));
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for &(name, value) in pairs {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn a_key_comes_in_one_of_two_headers() {
+        for (pairs, expected) in [
+            (vec![], Secret::Absent),
+            (vec![("authorization", "Bearer sk-berth-a")], Secret::Key("sk-berth-a", "authorization")),
+            (vec![("authorization", "bearer  sk-berth-a ")], Secret::Key("sk-berth-a", "authorization")),
+            (vec![("x-api-key", "sk-berth-a")], Secret::Key("sk-berth-a", "x-api-key")),
+            (
+                vec![("authorization", "Bearer x"), ("x-api-key", "sk-berth-a")],
+                Secret::Key("sk-berth-a", "x-api-key"),
+            ),
+            (vec![("authorization", "sk-berth-a")], Secret::Foreign),
+            (vec![("authorization", "Basic sk-berth-a")], Secret::Foreign),
+            (vec![("authorization", "Bearer sk-other")], Secret::Foreign),
+        ] {
+            assert_eq!(secret(&map(&pairs)), expected, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn a_replica_gets_no_key_and_no_header_of_one_hop() {
+        let mut headers = map(&[
+            ("authorization", "Bearer sk-berth-a"),
+            ("x-forwarded-for", "203.0.113.9"),
+            ("connection", "close, X-Private"),
+            ("x-private", "1"),
+            ("te", "trailers"),
+            ("transfer-encoding", "chunked"),
+            ("expect", "100-continue"),
+            ("content-length", "5"),
+            ("upgrade", "websocket"),
+            ("accept", "*/*"),
+        ]);
+        let mut sender = Sender {
+            peer: "::ffff:192.0.2.1".parse().unwrap(),
+            is_proxy: false,
+            key_header: Some("authorization"),
+            request_id: "req_1",
+        };
+        prepare_request(&mut headers, "models.example.org", &sender, false);
+        let expected = map(&[
+            ("accept", "*/*"),
+            ("host", "models.example.org"),
+            ("x-forwarded-for", "192.0.2.1"),
+            ("x-request-id", "req_1"),
+        ]);
+        assert_eq!(headers, expected);
+        sender.is_proxy = true;
+        let mut headers = map(&[("x-forwarded-for", "203.0.113.9")]);
+        prepare_request(&mut headers, "", &sender, false);
+        assert_eq!(headers[FORWARDED_FOR], "203.0.113.9, 192.0.2.1");
+    }
+
+    #[test]
+    fn an_upgrade_keeps_its_protocol() {
+        let mut headers = map(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]);
+        assert!(is_upgrade(&headers));
+        remove_hop(&mut headers, true);
+        assert_eq!(headers, map(&[("connection", "upgrade"), ("upgrade", "websocket")]));
+        assert!(!is_upgrade(&map(&[("upgrade", "h2c")])));
+    }
+
+    #[test]
+    fn only_a_stream_of_plain_events_is_one() {
+        assert!(is_event_stream(&map(&[("content-type", "Text/Event-Stream; charset=utf-8")])));
+        assert!(!is_event_stream(&map(&[("content-type", "application/json")])));
+        assert!(!is_event_stream(&map(&[
+            ("content-type", "text/event-stream"),
+            ("content-encoding", "gzip")
+        ])));
+    }
+}

@@ -1,0 +1,396 @@
+//! The ledger: holds of worst cases, and use, each in the journal before its effect.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use berth_autoscaling::credit::{HoldAnswer, Payer, ToGateway, ToPortal};
+use berth_serving::refusals::{Lack, Refusal};
+use tokio::sync::{Notify, oneshot};
+
+use crate::books::{Books, Outgoing, Record, Used};
+use crate::clock::{now_ms, wall};
+use crate::journal::Journal;
+
+/// Requests that wait for a block.
+const MAX_WAITING: usize = 10_000;
+/// The longest wait for a block.
+const CREDIT_WAIT: Duration = Duration::from_secs(10);
+/// The Retry-After of a refusal for want of credit, in seconds.
+const RETRY_AFTER_S: u64 = 2;
+/// Milliseconds between two attempts to write a journal on a full disk.
+const REPAIR_MS: u64 = 1_000;
+
+/// A request that waits for a block.
+struct Waiting {
+    request: u64,
+    payer: Payer,
+    worst: u64,
+    answer: oneshot::Sender<Result<(), Refusal>>,
+}
+
+struct Inner {
+    books: Books,
+    journal: Journal,
+    waiting: Vec<Waiting>,
+    requests: u64,
+    /// No attempt to write before this time.
+    repair_at_ms: u64,
+}
+
+/// The books with their journal.
+pub struct Ledger {
+    inner: Mutex<Inner>,
+    /// A request waits for a block.
+    asked: Notify,
+}
+
+/// The worst case of one request. Its drop returns it.
+pub struct Hold {
+    ledger: Arc<Ledger>,
+    request: u64,
+    is_open: bool,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.ledger.release(self.request);
+        }
+    }
+}
+
+impl Inner {
+    /// Stores records, and applies those that are not about credit: a borrower has applied its own.
+    fn store(&mut self, records: Vec<Record>) -> io::Result<()> {
+        let stored = self.write(&records);
+        for record in records.into_iter().filter(|record| !matches!(record, Record::Credit(_))) {
+            self.books.apply(record);
+        }
+        stored
+    }
+
+    fn write(&mut self, records: &[Record]) -> io::Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        if !self.journal.is_long() {
+            return self.journal.append(records);
+        }
+        if now_ms() < self.repair_at_ms {
+            return Err(io::Error::other("the journal is not writable"));
+        }
+        // The whole books have the records about credit already.
+        let others: Vec<Record> =
+            records.iter().filter(|record| !matches!(record, Record::Credit(_))).cloned().collect();
+        let written = self.journal.rewrite(&self.books).and_then(|()| self.journal.append(&others));
+        if let Err(error) = &written {
+            self.repair_at_ms = now_ms().saturating_add(REPAIR_MS);
+            tracing::error!(%error, "the journal cannot be written; requests with a price are refused");
+        }
+        written
+    }
+
+    /// Stores what the borrower has changed.
+    fn store_credit(&mut self) -> io::Result<()> {
+        let entries = self.books.borrower().map(|borrower| borrower.new_entries()).unwrap_or_default();
+        self.store(entries.into_iter().map(Record::Credit).collect())
+    }
+
+    /// Tries the waiting requests again. Returns those that wait no longer.
+    fn retry_waiting(&mut self) -> Vec<(Waiting, HoldAnswer)> {
+        let Some(borrower) = self.books.borrower() else { return Vec::new() };
+        let now = wall();
+        let mut ready = Vec::new();
+        for waiting in std::mem::take(&mut self.waiting) {
+            match borrower.hold(waiting.request, waiting.payer, waiting.worst, now) {
+                HoldAnswer::Waits => self.waiting.push(waiting),
+                answer => ready.push((waiting, answer)),
+            }
+        }
+        ready
+    }
+}
+
+/// The refusal of a request without a hold.
+const fn refusal(answer: HoldAnswer) -> Result<(), Refusal> {
+    match answer {
+        HoldAnswer::Held => Ok(()),
+        HoldAnswer::Exhausted => Err(Refusal::OverBudget),
+        HoldAnswer::Waits => Err(no_credit()),
+        HoldAnswer::Full => Err(Refusal::Gateway { lack: Lack::Room, retry_after_s: RETRY_AFTER_S }),
+    }
+}
+
+const fn no_credit() -> Refusal {
+    Refusal::Gateway { lack: Lack::Credit, retry_after_s: RETRY_AFTER_S }
+}
+
+impl Ledger {
+    /// Opens the ledger of a directory.
+    ///
+    /// # Errors
+    /// The directory is not writable.
+    pub fn open(dir: &Path) -> Result<Arc<Self>, String> {
+        let now = u64::try_from(wall().millis()).unwrap_or_default();
+        let (journal, books) = Journal::open(dir, now)?;
+        let inner = Inner { books, journal, waiting: Vec::new(), requests: 0, repair_at_ms: 0 };
+        Ok(Arc::new(Self { inner: Mutex::new(inner), asked: Notify::new() }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins the credit of the gateway with this number, if another one had it before.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn open_credit(&self, gateway: u64) -> io::Result<()> {
+        let mut inner = self.lock();
+        let Inner { books, journal, .. } = &mut *inner;
+        if books.open_credit(gateway) { journal.rewrite(books) } else { Ok(()) }
+    }
+
+    /// Holds the worst case of a request, in nano-units.
+    ///
+    /// # Errors
+    /// The budget has no room, or the portal lends nothing at the moment.
+    pub async fn hold(self: &Arc<Self>, payer: Payer, worst: u64) -> Result<Hold, Refusal> {
+        let (hold, waits) = self.begin(payer, worst)?;
+        let Some(waits) = waits else { return Ok(hold) };
+        self.asked.notify_one();
+        match tokio::time::timeout(CREDIT_WAIT, waits).await {
+            Ok(Ok(answer)) => answer.map(|()| hold),
+            Ok(Err(_)) | Err(_) => Err(no_credit()),
+        }
+    }
+
+    /// Tries to hold at once. The receiver gets the answer for a request that waits.
+    fn begin(
+        self: &Arc<Self>,
+        payer: Payer,
+        worst: u64,
+    ) -> Result<(Hold, Option<oneshot::Receiver<Result<(), Refusal>>>), Refusal> {
+        let mut inner = self.lock();
+        let request = inner.requests;
+        inner.requests += 1;
+        let borrower = inner.books.borrower().ok_or(no_credit())?;
+        let answer = borrower.hold(request, payer, worst, wall());
+        let stored = inner.store_credit();
+        if answer == HoldAnswer::Waits && stored.is_ok() && inner.waiting.len() < MAX_WAITING {
+            let (send, receive) = oneshot::channel();
+            inner.waiting.push(Waiting { request, payer, worst, answer: send });
+            return Ok((Hold { ledger: self.clone(), request, is_open: true }, Some(receive)));
+        }
+        if stored.is_err() {
+            // The hold is not in the journal, so the request must not begin.
+            if let Some(borrower) = inner.books.borrower() {
+                borrower.settle(request, 0);
+            }
+            return Err(no_credit());
+        }
+        refusal(answer)?;
+        Ok((Hold { ledger: self.clone(), request, is_open: true }, None))
+    }
+
+    /// Returns a hold without a charge.
+    fn release(&self, request: u64) {
+        let mut inner = self.lock();
+        inner.waiting.retain(|waiting| waiting.request != request);
+        if let Some(borrower) = inner.books.borrower() {
+            borrower.settle(request, 0);
+        }
+        // A free hold that is not in the journal is free after the next start too.
+        let _ = inner.store_credit();
+    }
+
+    /// Records the use of a request, and settles its hold by the charge.
+    pub fn settle(&self, hold: Option<Hold>, used: Used) {
+        let mut inner = self.lock();
+        let mut used = used;
+        if let Some(mut hold) = hold {
+            hold.is_open = false;
+            let settled =
+                inner.books.borrower().and_then(|borrower| borrower.settle(hold.request, used.token_nanos));
+            used.token_nanos = settled.map_or(0, |settled| settled.nanos);
+        }
+        let entries = inner.books.borrower().map(|borrower| borrower.new_entries()).unwrap_or_default();
+        let records = entries.into_iter().map(Record::Credit).chain([Record::Used(used)]).collect();
+        // The error is in the log; the use is in memory still.
+        let _ = inner.store(records);
+    }
+
+    /// Waits for a request that needs a block.
+    pub async fn asked(&self) {
+        self.asked.notified().await;
+    }
+
+    /// True while a request waits for a block.
+    pub fn is_awaited(&self) -> bool {
+        !self.lock().waiting.is_empty()
+    }
+
+    /// The messages for the portal. They are in the journal, not yet on the disk.
+    pub fn messages(&self) -> Vec<ToPortal> {
+        let mut inner = self.lock();
+        let messages = inner.books.borrower().map(|borrower| borrower.messages(wall())).unwrap_or_default();
+        if inner.store_credit().is_ok() { messages } else { Vec::new() }
+    }
+
+    /// Applies messages of the portal. All waiting requests are tried again after each of them.
+    pub fn receive(&self, messages: &[ToGateway]) {
+        let mut inner = self.lock();
+        let mut ready = Vec::new();
+        for message in messages {
+            let now = wall();
+            if let Some(borrower) = inner.books.borrower() {
+                borrower.receive(message, now);
+            }
+            if !matches!(message, ToGateway::Noted(_)) {
+                ready.extend(inner.retry_waiting());
+            }
+        }
+        let stored = inner.store_credit().is_ok();
+        let mut left = Vec::new();
+        for (waiting, answer) in ready {
+            let answer = if stored { refusal(answer) } else { Err(no_credit()) };
+            if waiting.answer.send(answer).is_err() {
+                left.push(waiting.request);
+            }
+        }
+        drop(inner);
+        // A caller that left at this moment has returned nothing yet.
+        for request in left {
+            self.release(request);
+        }
+    }
+
+    /// The report on its way to the portal, or the next one. It is in the journal, not yet on the disk.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn report(&self) -> io::Result<Outgoing> {
+        let mut inner = self.lock();
+        if inner.books.outgoing().is_none() {
+            let next = inner.books.next_report();
+            inner.store(vec![next])?;
+        }
+        let outgoing = inner.books.outgoing().cloned();
+        outgoing.ok_or_else(|| io::Error::other("there is no report"))
+    }
+
+    /// The portal has counted the report on its way.
+    pub fn counted(&self) {
+        // Without the record the report is sent once more after the next start, and changes nothing.
+        let _ = self.lock().store(vec![Record::Counted]);
+    }
+
+    /// Waits until all records are on the disk.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub async fn sync(&self) -> io::Result<()> {
+        let file = self.lock().journal.disk();
+        tokio::task::spawn_blocking(move || file.sync_data()).await.map_err(io::Error::other)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_autoscaling::credit::{Account, Answer, Content, KeyId, Lender, LenderTerms, Period};
+    use berth_types::ids::{OrgId, RevisionId, ServiceId};
+    use uuid::Uuid;
+
+    use super::*;
+
+    const PAYER: Payer = Payer { org: OrgId::from_uuid(Uuid::from_u128(1)), key: KeyId(7) };
+
+    fn used(nanos: u64) -> Used {
+        Used {
+            service: ServiceId::from_uuid(Uuid::from_u128(1)),
+            revision: RevisionId::from_uuid(Uuid::from_u128(1)),
+            key: None,
+            is_error: false,
+            prompt_tokens: 0,
+            completion_tokens: 0,
+            token_nanos: nanos,
+            bucket: Some(0),
+        }
+    }
+
+    /// A portal with a budget for the key. Returns the charges that it posts.
+    fn exchange(ledger: &Ledger, lender: &mut Lender) -> u64 {
+        let mut posted = 0;
+        loop {
+            let messages = ledger.messages();
+            if messages.is_empty() {
+                return posted;
+            }
+            for message in messages {
+                let Answer { messages, charge } = lender.receive(&message, wall());
+                posted += charge.map_or(0, |charge| charge.nanos);
+                ledger.receive(&messages);
+            }
+        }
+    }
+
+    fn lender(budget: u64) -> Lender {
+        let mut lender = Lender::new(LenderTerms { life_s: 60, deadline_s: None });
+        lender.set_budget(Account::Key(PAYER.key), Period::InAll, Some(budget));
+        lender
+    }
+
+    #[tokio::test]
+    async fn a_charge_is_posted_once_over_restarts() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut lender = lender(1_000);
+        let mut posted = 0;
+        for _ in 0..3 {
+            let ledger = Ledger::open(dir.path()).unwrap();
+            ledger.open_credit(3).unwrap();
+            let (hold, waits) = ledger.begin(PAYER, 10).unwrap();
+            posted += exchange(&ledger, &mut lender);
+            if let Some(waits) = waits {
+                assert_eq!(waits.await, Ok(Ok(())));
+            }
+            ledger.settle(Some(hold), used(7));
+            let (lost, _) = ledger.begin(PAYER, 10).unwrap();
+            // The gateway is killed with an open request: nothing of it runs any more.
+            std::mem::forget(lost);
+        }
+        let ledger = Ledger::open(dir.path()).unwrap();
+        ledger.open_credit(3).unwrap();
+        posted += exchange(&ledger, &mut lender);
+        assert_eq!(posted, 21);
+        let report = ledger.report().unwrap();
+        assert_eq!((report.number, report.uses[0].requests, report.uses[0].token_nanos), (1, 3, 21));
+        assert_eq!(ledger.report().unwrap(), report, "until it is counted");
+        ledger.counted();
+        assert!(ledger.report().unwrap().uses.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_budget_without_room_refuses_and_a_hold_that_is_dropped_returns() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut lender = lender(10);
+        let ledger = Ledger::open(dir.path()).unwrap();
+        assert_eq!(ledger.hold(PAYER, 10).await.err(), Some(no_credit()), "no snapshot has come");
+        ledger.open_credit(3).unwrap();
+        let (hold, waits) = ledger.begin(PAYER, 10).unwrap();
+        exchange(&ledger, &mut lender);
+        assert_eq!(waits.unwrap().await, Ok(Ok(())));
+        let (other, waits) = ledger.begin(PAYER, 10).unwrap();
+        let Content::Ask(_) = ledger.messages()[0].content else { panic!("an ask") };
+        drop(hold);
+        exchange(&ledger, &mut lender);
+        assert_eq!(waits.unwrap().await, Ok(Ok(())), "the returned part serves the next request");
+        let (third, waits) = ledger.begin(PAYER, 10).unwrap();
+        exchange(&ledger, &mut lender);
+        assert_eq!(waits.unwrap().await, Ok(Err(Refusal::OverBudget)), "nothing can be recalled");
+        drop(third);
+        assert!(!ledger.is_awaited());
+        drop(other);
+    }
+}

@@ -1,0 +1,434 @@
+//! The present state of one service: its balancer, its waiting requests and its requests at replicas.
+//!
+//! One lock has the state of one service, and nothing waits while it holds the lock.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use berth_serving::balancer::{Ask, Balancer, NoReplica, Outcome, Pick, Session};
+use berth_serving::queue::{Class, NewRequest, Queue, Ticket, WakeTimes};
+use berth_serving::refusals::Refusal;
+use berth_serving::reports::ServiceLoad;
+use berth_serving::retries::{Decision, RetryBudget, Try};
+use berth_serving::snapshot::{ReplicaId, Service};
+use berth_types::ids::{InferenceKeyId, RevisionId, ServiceId};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Duration, timeout};
+
+use crate::clock::now_ms;
+
+/// Milliseconds for which a waiting request avoids the replicas that failed it.
+const AVOID_MS: u64 = 1_000;
+/// Milliseconds for which a service without requests is in the reports.
+const REPORTED_MS: u64 = 5_000;
+
+/// A request that needs a replica.
+#[derive(Debug, Clone)]
+pub struct Demand {
+    pub key: Option<InferenceKeyId>,
+    pub session: Option<Session>,
+    pub prefix: Option<Session>,
+    /// Bytes of its body in memory.
+    pub bytes: u64,
+    pub deadline_ms: u64,
+    /// Replicas that failed it.
+    pub except: Vec<ReplicaId>,
+}
+
+impl Demand {
+    fn ask(&self, avoids: bool) -> Ask<'_> {
+        let except = if avoids { self.except.as_slice() } else { &[] };
+        Ask { key: self.key, session: self.session, prefix: self.prefix, except }
+    }
+
+    const fn class(&self) -> Class {
+        if self.except.is_empty() { Class::New } else { Class::Retried }
+    }
+}
+
+struct Waiter {
+    demand: Demand,
+    avoids_until_ms: u64,
+    send: oneshot::Sender<Pick>,
+}
+
+#[derive(Default)]
+struct Inner {
+    balancer: Balancer,
+    queue: Queue,
+    waiters: HashMap<Ticket, Waiter>,
+    retries: RetryBudget,
+    wakes: WakeTimes,
+    in_flight: u32,
+    loaded_at_ms: Option<u64>,
+}
+
+/// The state of a service.
+pub struct ServiceState {
+    id: ServiceId,
+    inner: Mutex<Inner>,
+    /// A request began to wait, so the portal needs a report.
+    waits: Arc<Notify>,
+}
+
+/// A counted request at a replica. Its drop ends the request without evidence about the replica.
+pub struct Place {
+    service: Arc<ServiceState>,
+    pick: Pick,
+    is_open: bool,
+}
+
+/// A waiting request. Its drop ends the wait.
+pub struct Turn {
+    service: Arc<ServiceState>,
+    ticket: Ticket,
+    deadline_ms: u64,
+    receive: oneshot::Receiver<Pick>,
+    is_open: bool,
+}
+
+/// A place, or the wait for one.
+pub enum Entry {
+    Placed(Place),
+    Waits(Turn),
+}
+
+impl Inner {
+    /// Starts the waiting requests for which replicas have room.
+    fn start_waiting(&mut self, now: u64) {
+        let Self { balancer, queue, waiters, wakes, in_flight, .. } = self;
+        let mut rng = rand::rng();
+        loop {
+            let mut chosen = None;
+            let next = queue.next(|waiting| {
+                let Some(waiter) = waiters.get(&waiting.ticket) else { return false };
+                let ask = waiter.demand.ask(now < waiter.avoids_until_ms);
+                chosen = balancer.pick(&ask, now, &mut rng).ok();
+                chosen.is_some()
+            });
+            let (Some(next), Some(pick)) = (next, chosen) else { return };
+            let waiter = waiters.remove(&next.ticket);
+            // A caller that left at this moment gives its place back.
+            if waiter.is_none_or(|waiter| waiter.send.send(pick).is_err()) {
+                balancer.finish(pick.replica, Outcome::Abandoned, now);
+            } else {
+                *in_flight = in_flight.saturating_add(1);
+                wakes.count_start(now);
+            }
+        }
+    }
+
+    fn finish(&mut self, replica: ReplicaId, outcome: Outcome, now: u64) {
+        self.balancer.finish(replica, outcome, now);
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.start_waiting(now);
+    }
+}
+
+impl ServiceState {
+    pub fn new(id: ServiceId, waits: Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self { id, inner: Mutex::default(), waits })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over the service of a new snapshot.
+    pub fn update(&self, service: &Service) {
+        let now = now_ms();
+        let mut inner = self.lock();
+        inner.balancer.update(service, now);
+        let mut replicas = service.revisions.iter().flat_map(|revision| &revision.replicas);
+        if replicas.any(|replica| !replica.draining) {
+            inner.wakes.end_wake(now);
+        }
+        inner.start_waiting(now);
+    }
+
+    /// Ends all waits for a service that is in no snapshot any more.
+    pub fn leave(&self) {
+        let mut inner = self.lock();
+        // Without their waiters the turns end.
+        let tickets: Vec<Ticket> = inner.waiters.drain().map(|(ticket, _)| ticket).collect();
+        for ticket in tickets {
+            inner.queue.cancel(ticket);
+        }
+        inner.wakes.fail_wake();
+    }
+
+    /// Starts waiting requests whose time of another choice has come.
+    pub fn tick(&self) {
+        let mut inner = self.lock();
+        if !inner.queue.is_empty() {
+            inner.start_waiting(now_ms());
+        }
+    }
+
+    /// Finds a replica for a request, or a place in the queue.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub fn enter(self: &Arc<Self>, demand: Demand) -> Result<Entry, Refusal> {
+        let now = now_ms();
+        let mut inner = self.lock();
+        if demand.except.is_empty() {
+            inner.retries.count_request(now);
+        }
+        let picked = if inner.queue.is_empty() {
+            inner.balancer.pick(&demand.ask(true), now, &mut rand::rng())
+        } else {
+            Err(NoReplica::Full)
+        };
+        match picked {
+            Ok(pick) => {
+                inner.in_flight = inner.in_flight.saturating_add(1);
+                Ok(Entry::Placed(Place { service: self.clone(), pick, is_open: true }))
+            }
+            Err(why) => {
+                if why == NoReplica::Asleep {
+                    inner.wakes.begin_wake(now);
+                }
+                self.wait(&mut inner, demand, now).map(Entry::Waits)
+            }
+        }
+    }
+
+    fn wait(self: &Arc<Self>, inner: &mut Inner, demand: Demand, now: u64) -> Result<Turn, Refusal> {
+        let is_first = inner.queue.is_empty();
+        let deadline_ms = demand.deadline_ms;
+        let request = NewRequest { key: demand.key, class: demand.class(), bytes: demand.bytes, deadline_ms };
+        let Ok(ticket) = inner.queue.push(request, now) else {
+            let retry_after_s = inner.wakes.retry_after_s(inner.queue.len(), now);
+            return Err(Refusal::Busy { retry_after_s });
+        };
+        let (send, receive) = oneshot::channel();
+        inner.waiters.insert(ticket, Waiter { demand, avoids_until_ms: now.saturating_add(AVOID_MS), send });
+        inner.start_waiting(now);
+        if is_first && !inner.queue.is_empty() {
+            self.waits.notify_one();
+        }
+        Ok(Turn { service: self.clone(), ticket, deadline_ms, receive, is_open: true })
+    }
+
+    /// Decides about another try of a request.
+    pub fn permits_retry(&self, failed: Try) -> bool {
+        self.lock().retries.decide(failed, now_ms()) == Decision::Retry
+    }
+
+    /// The refusal of a request that found no replica.
+    pub fn no_replica(&self) -> Refusal {
+        let inner = self.lock();
+        let retry_after_s = inner.wakes.retry_after_s(inner.queue.len(), now_ms());
+        Refusal::WaitedTooLong { retry_after_s }
+    }
+
+    /// The requests for a report; `None` for a service without requests for a while.
+    pub fn load(&self) -> Option<ServiceLoad> {
+        let now = now_ms();
+        let mut inner = self.lock();
+        let waiting = u32::try_from(inner.queue.len()).unwrap_or(u32::MAX);
+        if inner.in_flight > 0 || waiting > 0 {
+            inner.loaded_at_ms = Some(now);
+        }
+        let is_recent = inner.loaded_at_ms.is_some_and(|at| now.saturating_sub(at) < REPORTED_MS);
+        is_recent.then_some(ServiceLoad { service: self.id, in_flight: inner.in_flight, waiting })
+    }
+
+    /// The requests at replicas and those that wait.
+    pub fn counts(&self) -> (u32, usize) {
+        let inner = self.lock();
+        (inner.in_flight, inner.queue.len())
+    }
+
+    /// True if a replica has no request of this gateway.
+    pub fn is_free(&self, replica: ReplicaId) -> bool {
+        self.lock().balancer.outstanding(replica) == 0
+    }
+}
+
+impl Place {
+    pub const fn replica(&self) -> ReplicaId {
+        self.pick.replica
+    }
+
+    pub const fn revision(&self) -> RevisionId {
+        self.pick.revision
+    }
+
+    pub fn service(&self) -> ServiceId {
+        self.service.id
+    }
+
+    /// Ends the request with the evidence about its replica.
+    pub fn finish(mut self, outcome: Outcome) {
+        self.is_open = false;
+        self.service.lock().finish(self.pick.replica, outcome, now_ms());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.service.lock().finish(self.pick.replica, Outcome::Abandoned, now_ms());
+        }
+    }
+}
+
+impl Turn {
+    /// Waits for a place until the deadline.
+    ///
+    /// # Errors
+    /// No replica had room in time, or the service is in no snapshot any more.
+    pub async fn place(mut self) -> Result<Place, Refusal> {
+        let wait = Duration::from_millis(self.deadline_ms.saturating_sub(now_ms()));
+        match timeout(wait, &mut self.receive).await {
+            Ok(Ok(pick)) => {
+                self.is_open = false;
+                Ok(Place { service: self.service.clone(), pick, is_open: true })
+            }
+            Ok(Err(_)) => Err(Refusal::UnknownAddress),
+            Err(_) => Err(self.service.no_replica()),
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.is_open {
+            return;
+        }
+        let mut inner = self.service.lock();
+        inner.waiters.remove(&self.ticket);
+        if inner.queue.cancel(self.ticket) {
+            return;
+        }
+        // It had its place at this moment.
+        if let Ok(pick) = self.receive.try_recv() {
+            inner.finish(pick.replica, Outcome::Abandoned, now_ms());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use berth_serving::snapshot::{Access, Name, Protocol, Replica, ReplicaToken, Revision};
+    use berth_types::ids::{JobId, NodeId, OrgId};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn replica(number: u128, concurrency: u32) -> Replica {
+        Replica {
+            id: ReplicaId { job: JobId::from_uuid(Uuid::from_u128(number)), attempt: 1, rank: 0 },
+            org: OrgId::from_uuid(Uuid::from_u128(1)),
+            node: NodeId::from_uuid(Uuid::from_u128(1)),
+            address: SocketAddr::from(([127, 0, 0, 1], 1)),
+            port: 1,
+            token: ReplicaToken::try_from("token".to_owned()).unwrap(),
+            ready_for_ms: 3_600_000,
+            concurrency,
+            draining: false,
+        }
+    }
+
+    fn service(replicas: Vec<Replica>) -> Service {
+        Service {
+            id: ServiceId::from_uuid(Uuid::from_u128(1)),
+            org: OrgId::from_uuid(Uuid::from_u128(1)),
+            name: Name::try_from("digits".to_owned()).unwrap(),
+            access: Access::Public,
+            protocol: Protocol::Http,
+            addresses: Vec::new(),
+            models: Vec::new(),
+            max_body_bytes: 1_000,
+            nano_per_prompt_token: 0,
+            nano_per_completion_token: 0,
+            revisions: vec![Revision {
+                id: RevisionId::from_uuid(Uuid::from_u128(1)),
+                weight_percent: 100,
+                pinned_keys: Vec::new(),
+                replicas,
+            }],
+        }
+    }
+
+    fn demand(wait_ms: u64) -> Demand {
+        let deadline_ms = now_ms() + wait_ms;
+        Demand { key: None, session: None, prefix: None, bytes: 0, deadline_ms, except: Vec::new() }
+    }
+
+    fn state(replicas: Vec<Replica>) -> Arc<ServiceState> {
+        let state = ServiceState::new(service(Vec::new()).id, Arc::default());
+        state.update(&service(replicas));
+        state
+    }
+
+    fn placed(entry: Entry) -> Place {
+        match entry {
+            Entry::Placed(place) => place,
+            Entry::Waits(_) => panic!("a place"),
+        }
+    }
+
+    fn waits(entry: Entry) -> Turn {
+        match entry {
+            Entry::Waits(turn) => turn,
+            Entry::Placed(_) => panic!("a turn"),
+        }
+    }
+
+    #[tokio::test]
+    async fn waiting_requests_start_in_order_as_places_become_free() {
+        let state = state(vec![replica(1, 1)]);
+        let first = placed(state.enter(demand(60_000)).unwrap());
+        let (second, third) = (state.enter(demand(60_000)).unwrap(), state.enter(demand(60_000)).unwrap());
+        let (second, third) = (waits(second), waits(third));
+        assert_eq!(state.counts(), (1, 2));
+        first.finish(Outcome::Answered);
+        let second = second.place().await.unwrap();
+        assert_eq!(state.counts(), (1, 1));
+        drop(second);
+        drop(third);
+        assert_eq!(state.counts(), (0, 0), "a caller that left keeps no place");
+        assert_eq!(state.load().map(|load| (load.in_flight, load.waiting)), None, "it was in no report");
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_for_a_wake_until_its_deadline() {
+        let asleep = state(Vec::new());
+        let turn = waits(asleep.enter(demand(60_000)).unwrap());
+        asleep.waits.notified().await;
+        assert_eq!(asleep.load().map(|load| load.waiting), Some(1));
+        asleep.update(&service(vec![replica(1, 1)]));
+        assert!(turn.place().await.is_ok());
+        let late = waits(state(Vec::new()).enter(demand(0)).unwrap());
+        assert!(matches!(late.place().await, Err(Refusal::WaitedTooLong { .. })));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_service_ends_its_waits() {
+        let state = state(Vec::new());
+        let turn = waits(state.enter(demand(60_000)).unwrap());
+        state.leave();
+        assert_eq!(turn.place().await.err(), Some(Refusal::UnknownAddress));
+        assert_eq!(state.counts(), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_failed_request_avoids_its_replica_for_a_while() {
+        let state = state(vec![replica(1, 4), replica(2, 4)]);
+        let first = placed(state.enter(demand(60_000)).unwrap()).replica();
+        for _ in 0..8 {
+            let retried = Demand { except: vec![first], ..demand(60_000) };
+            assert_ne!(placed(state.enter(retried).unwrap()).replica(), first);
+        }
+        let both = Demand { except: vec![replica(1, 1).id, replica(2, 1).id], ..demand(60_000) };
+        let turn = waits(state.enter(both).unwrap());
+        state.lock().waiters.values_mut().for_each(|waiter| waiter.avoids_until_ms = 0);
+        state.tick();
+        assert!(turn.place().await.is_ok());
+    }
+}

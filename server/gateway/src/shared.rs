@@ -1,0 +1,183 @@
+//! What all requests and tasks of a gateway share.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use berth_serving::rates::Rates;
+use berth_serving::reports::{MAX_DRAINED, MAX_LOADS, ServiceLoad};
+use berth_serving::snapshot::{ReplicaId, Snapshot};
+use berth_types::ids::ServiceId;
+use tokio::sync::{Notify, Semaphore};
+
+use crate::bodies::BodyMemory;
+use crate::clock::now_ms;
+use crate::ledger::Ledger;
+use crate::service::ServiceState;
+use crate::settings::Settings;
+use crate::view::View;
+
+/// The file of the last snapshot.
+pub const SNAPSHOT: &str = "snapshot.json";
+
+/// Counts since the start, for metrics.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub requests: AtomicU64,
+    /// Requests that the gateway answered with a refusal.
+    pub refused: AtomicU64,
+    /// Tries after the first one.
+    pub retries: AtomicU64,
+    pub connections: AtomicU64,
+}
+
+/// The shared parts.
+pub struct Shared {
+    pub settings: Settings,
+    pub ledger: Arc<Ledger>,
+    pub rates: Arc<Mutex<Rates>>,
+    pub memory: BodyMemory,
+    /// The places for requests.
+    pub requests: Arc<Semaphore>,
+    pub counters: Counters,
+    /// A report is due at once.
+    pub report_due: Arc<Notify>,
+    view: RwLock<Option<Arc<View>>>,
+    /// The states of all services with requests, also of those that have left.
+    states: Mutex<HashMap<ServiceId, Arc<ServiceState>>>,
+    /// The time of the last word of the portal about its snapshot.
+    confirmed_ms: AtomicU64,
+}
+
+impl Shared {
+    /// Opens the data directory, with the last snapshot.
+    ///
+    /// # Errors
+    /// The directory is not usable.
+    pub fn open(settings: Settings) -> Result<Arc<Self>, String> {
+        let ledger = Ledger::open(&settings.data)?;
+        let shared = Arc::new(Self {
+            ledger,
+            rates: Arc::default(),
+            memory: BodyMemory::new(settings.limits.body_bytes),
+            requests: Arc::new(Semaphore::new(settings.limits.requests.min(Semaphore::MAX_PERMITS))),
+            counters: Counters::default(),
+            report_due: Arc::default(),
+            view: RwLock::default(),
+            states: Mutex::default(),
+            confirmed_ms: AtomicU64::new(now_ms()),
+            settings,
+        });
+        shared.open_last(&shared.settings.data.join(SNAPSHOT));
+        Ok(shared)
+    }
+
+    /// Takes over the snapshot of the last start. Without it the gateway waits for the portal.
+    fn open_last(&self, path: &Path) {
+        let Ok(text) = std::fs::read(path) else { return };
+        let taken = Snapshot::from_json(&text).map_err(|e| e.to_string());
+        if let Err(error) = taken.and_then(|snapshot| self.take_over(snapshot)) {
+            tracing::warn!(error, "the last snapshot is not usable");
+        }
+    }
+
+    /// The snapshot in use.
+    pub fn view(&self) -> Option<Arc<View>> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The number of the snapshot in use; 0 without one.
+    pub fn snapshot_number(&self) -> u64 {
+        self.view().map_or(0, |view| view.routes.snapshot().number)
+    }
+
+    fn states(&self) -> MutexGuard<'_, HashMap<ServiceId, Arc<ServiceState>>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over a snapshot. One with a fault changes nothing.
+    ///
+    /// # Errors
+    /// The snapshot has a fault, or the journal cannot be written.
+    pub fn take_over(&self, snapshot: Snapshot) -> Result<(), String> {
+        let last = self.view();
+        self.ledger.open_credit(snapshot.gateway_number).map_err(|e| format!("the journal: {e}"))?;
+        let mut states = self.states();
+        let new = |id: ServiceId| {
+            let state = states.entry(id).or_insert_with(|| ServiceState::new(id, self.report_due.clone()));
+            state.clone()
+        };
+        let view = Arc::new(View::new(snapshot, last.as_deref(), new).map_err(|e| e.to_string())?);
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Some(view.clone());
+        for service in &view.routes.snapshot().services {
+            if let Some(state) = view.services.get(&service.id) {
+                state.update(service);
+            }
+        }
+        for (id, state) in states.iter() {
+            if !view.services.contains_key(id) {
+                state.leave();
+            }
+        }
+        states.retain(|id, state| view.services.contains_key(id) || state.counts().0 > 0);
+        drop(states);
+        let keys: std::collections::HashSet<_> =
+            view.routes.snapshot().keys.iter().map(|key| key.id).collect();
+        self.rates.lock().unwrap_or_else(PoisonError::into_inner).retain(|key| keys.contains(&key));
+        Ok(())
+    }
+
+    /// The portal has confirmed its snapshot.
+    pub fn confirm(&self) {
+        self.confirmed_ms.store(now_ms(), Ordering::Relaxed);
+    }
+
+    /// Milliseconds since the last word of the portal about its snapshot.
+    pub fn snapshot_age_ms(&self) -> u64 {
+        now_ms().saturating_sub(self.confirmed_ms.load(Ordering::Relaxed))
+    }
+
+    /// Does what is due by time alone: waiting requests with another choice, and unused connections.
+    pub fn tick(&self) {
+        let states: Vec<Arc<ServiceState>> = self.states().values().cloned().collect();
+        for state in states {
+            state.tick();
+        }
+        if let Some(view) = self.view() {
+            for upstream in view.upstreams() {
+                upstream.close_old();
+            }
+        }
+    }
+
+    /// The loads for a report, those with waiting requests first.
+    pub fn loads(&self) -> Vec<ServiceLoad> {
+        let mut loads: Vec<ServiceLoad> = self.states().values().filter_map(|state| state.load()).collect();
+        loads.sort_unstable_by_key(|load| std::cmp::Reverse((load.waiting, load.in_flight)));
+        loads.truncate(MAX_LOADS);
+        loads
+    }
+
+    /// The draining replicas without a request of this gateway.
+    pub fn drained(&self) -> Vec<ReplicaId> {
+        let Some(view) = self.view() else { return Vec::new() };
+        let mut drained = Vec::new();
+        for service in &view.routes.snapshot().services {
+            let Some(state) = view.services.get(&service.id) else { continue };
+            let replicas = service.revisions.iter().flat_map(|revision| &revision.replicas);
+            let draining = replicas.filter(|replica| replica.draining).map(|replica| replica.id);
+            drained.extend(draining.filter(|replica| state.is_free(*replica)));
+        }
+        drained.truncate(MAX_DRAINED);
+        drained
+    }
+
+    /// The requests at replicas and those that wait, of all services.
+    pub fn counts(&self) -> (u64, u64) {
+        self.states().values().fold((0, 0), |(in_flight, waiting), state| {
+            let counts = state.counts();
+            (in_flight + u64::from(counts.0), waiting + counts.1 as u64)
+        })
+    }
+}

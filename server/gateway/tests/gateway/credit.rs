@@ -1,0 +1,79 @@
+//! Budgets: holds from lent blocks, and the charges that follow.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use berth_autoscaling::credit::{Account, KeyId, Period};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::replica::{Server, Worker};
+use crate::stage::{KEY, Stage, chat, eventually, key};
+
+const ANSWER: &str = r#"{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":10}}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_budget_for_ten_of_a_thousand_racing_requests_passes_exactly_ten() {
+    let mut stage = Stage::new().await;
+    let server = Server::whole(ANSWER);
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    let mut service = chat(vec![worker.replica]);
+    service.nano_per_completion_token = 100;
+    // Ten tokens at 100 nano-units.
+    stage.portal.lender.lock().unwrap().set_budget(Account::Key(KeyId(1)), Period::InAll, Some(10_000));
+    stage.publish(vec![service], vec![key(KEY)]).await;
+    // A process has a limited number of open files.
+    let places = Arc::new(Semaphore::new(200));
+    let mut asked = JoinSet::new();
+    for _ in 0..1_000 {
+        let ask = json!({"model": "llama", "max_tokens": 10, "messages": []});
+        let (request, places) = (stage.ask(KEY, &ask), places.clone());
+        asked.spawn(async move {
+            let _place = places.acquire().await.unwrap();
+            let answer = request.send().await.unwrap();
+            let status = answer.status().as_u16();
+            if status != 200 {
+                let refused: Value = answer.json().await.unwrap();
+                assert_eq!(refused["error"]["code"], "budget.exceeded");
+            }
+            status
+        });
+    }
+    let answered = asked.join_all().await;
+    assert_eq!(answered.iter().filter(|status| **status == 200).count(), 10);
+    assert_eq!(answered.iter().filter(|status| **status == 403).count(), 990);
+    assert_eq!(server.count(), 10);
+    let is_posted = || async { stage.portal.posted.load(Ordering::Relaxed) == 10_000 };
+    eventually("the charges at the portal", is_posted).await;
+    stage.stop().await;
+    let uses = stage.portal.uses();
+    assert_eq!(uses.iter().map(|row| row.token_nanos).sum::<u64>(), 10_000);
+    assert_eq!(uses.iter().map(|row| row.requests).sum::<u64>(), 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lent_amounts_outlast_the_portal_and_a_restart() {
+    let mut stage = Stage::new().await;
+    let server = Server::whole(ANSWER);
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    let mut service = chat(vec![worker.replica]);
+    service.nano_per_completion_token = 100;
+    stage.publish(vec![service], vec![key(KEY)]).await;
+    let ask = json!({"model": "llama", "max_tokens": 10, "messages": []});
+    assert_eq!(stage.ask(KEY, &ask).send().await.unwrap().status().as_u16(), 200);
+    stage.stop().await;
+    stage.portal.is_away.store(true, Ordering::Relaxed);
+    stage.restart().await;
+    // A block is for 16 worst cases.
+    for _ in 0..8 {
+        assert_eq!(stage.ask(KEY, &ask).send().await.unwrap().status().as_u16(), 200);
+    }
+    stage.portal.is_away.store(false, Ordering::Relaxed);
+    let is_posted = || async { stage.portal.posted.load(Ordering::Relaxed) == 9_000 };
+    eventually("the charges of both starts", is_posted).await;
+    eventually("the use of both starts", || async {
+        stage.portal.uses().iter().map(|row| row.requests).sum::<u64>() == 9
+    })
+    .await;
+}

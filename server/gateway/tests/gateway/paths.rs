@@ -1,0 +1,191 @@
+//! Requests with their addresses, keys and limits.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use berth_serving::snapshot::Address;
+use berth_types::ids::NodeId;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use uuid::Uuid;
+
+use crate::replica::{Authority, Reply, Server, Worker};
+use crate::stage::{KEY, Stage, chat, digits, key, name};
+
+const ANSWER: &str = r#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7}}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_reaches_its_replica_without_the_key() {
+    let stage = Stage::new().await;
+    let server = Server::whole("[4]");
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    let mut service = digits(vec![worker.replica]);
+    service.addresses.push(Address::Host(name("digits.example.org")));
+    stage.publish(vec![service], vec![key(KEY)]).await;
+    let request = stage.client.post(stage.url("/s/kelda/digits/a/b?c=d")).bearer_auth(KEY);
+    let answer = request.header("x-forwarded-for", "203.0.113.9").body("[1,2]").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    let id = answer.headers()["x-request-id"].to_str().unwrap().to_owned();
+    assert_eq!(answer.text().await.unwrap(), "[4]");
+    let seen = server.seen.lock().unwrap()[0].clone();
+    assert!(seen.head.starts_with("post /a/b?c=d http/1.1\r\n"), "{}", seen.head);
+    assert!(seen.head.contains("x-forwarded-for: 127.0.0.1\r\n"), "{}", seen.head);
+    assert!(seen.head.contains(&format!("x-request-id: {id}\r\n")), "{}", seen.head);
+    assert!(!seen.head.contains("authorization"), "{}", seen.head);
+    assert_eq!(seen.body, "[1,2]");
+    for _ in 0..3 {
+        let named = stage.get("/metrics").header("host", "digits.example.org");
+        assert_eq!(named.send().await.unwrap().text().await.unwrap(), "[4]", "a service has its whole host");
+    }
+    assert!(worker.connections.load(Ordering::Relaxed) < 4, "connections are kept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_answers_by_its_name_to_the_keys_of_its_organization() {
+    let stage = Stage::new().await;
+    let server = Server::whole(ANSWER);
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    stage.publish(vec![chat(vec![worker.replica])], vec![key(KEY)]).await;
+    let ask = json!({"model": "llama", "max_tokens": 10, "messages": []});
+    let answer = stage.ask(KEY, &ask).send().await.unwrap();
+    assert_eq!((answer.status(), answer.text().await.unwrap().as_str()), (StatusCode::OK, ANSWER));
+    let models = stage.get("/v1/models").bearer_auth(KEY).send().await.unwrap();
+    let models: Value = models.json().await.unwrap();
+    assert_eq!(models["data"][0]["id"], "llama");
+    let other = json!({"model": "gemma", "messages": []});
+    for (secret, body, status, code) in [
+        ("sk-berth-other", &ask, 401, "key.refused"),
+        ("sk-other", &ask, 401, "key.refused"),
+        ("", &ask, 401, "key.refused"),
+        (KEY, &other, 404, "model.not_found"),
+        (KEY, &json!({"model": 5}), 400, "request.malformed"),
+    ] {
+        let refused = stage.ask(secret, body).send().await.unwrap();
+        assert_eq!(refused.status().as_u16(), status);
+        let refused: Value = refused.json().await.unwrap();
+        assert_eq!(refused["error"]["code"], code);
+    }
+    let refused = stage.get("/v1/models").send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    let method = stage.get("/v1/chat/completions").bearer_auth(KEY).send().await.unwrap();
+    assert_eq!(method.status(), StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(server.count(), 1, "no refused request reached the replica");
+    stage.publish(vec![chat(Vec::new())], Vec::new()).await;
+    let revoked = stage.ask(KEY, &ask).send().await.unwrap();
+    assert_eq!(revoked.status(), StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_without_a_meter_evades_no_price() {
+    let stage = Stage::new().await;
+    let server = Server::whole("{}");
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    let mut service = chat(vec![worker.replica]);
+    stage.publish(vec![service.clone()], vec![key(KEY)]).await;
+    let path = "/s/kelda/chat/tokenize";
+    let free = stage.get(path).bearer_auth(KEY).send().await.unwrap();
+    assert_eq!(free.status(), StatusCode::OK);
+    service.nano_per_prompt_token = 1;
+    stage.publish(vec![service], vec![key(KEY)]).await;
+    let priced = stage.get(path).bearer_auth(KEY).send().await.unwrap();
+    assert_eq!(priced.status(), StatusCode::NOT_FOUND);
+    assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_over_the_limit_is_refused() {
+    let stage = Stage::new().await;
+    let server = Server::whole("{}");
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    let (model, plain) = (chat(vec![]), digits(vec![worker.replica]));
+    stage.publish(vec![model, plain], vec![key(KEY)]).await;
+    let long = "x".repeat(10_001);
+    let plain = stage.client.post(stage.url("/s/kelda/digits")).body(long.clone()).send().await.unwrap();
+    assert_eq!(plain.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    let ask = json!({"model": "llama", "prompt": long});
+    let refused = stage.ask(KEY, &ask).send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    let refused: Value = refused.json().await.unwrap();
+    assert_eq!(refused["error"]["code"], "request.too_large");
+    assert_eq!(server.count(), 0);
+    let fits = stage.client.post(stage.url("/s/kelda/digits")).body("x".repeat(10_000)).send().await.unwrap();
+    assert_eq!(fits.status(), StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_never_ends_is_cut() {
+    let stage = Stage::new().await;
+    for begin in ["", "P", "GET / HTTP/1.1\r\nhost: a\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+        let mut stream = TcpStream::connect(stage.at).await.unwrap();
+        stream.write_all(begin.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "{begin:?}");
+    }
+    let mut stream = TcpStream::connect(stage.at).await.unwrap();
+    let long = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}", "x".repeat(70_000));
+    let _ = stream.write_all(long.as_bytes()).await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_pages_of_the_portal_are_let_in() {
+    let stage = Stage::new().await;
+    stage.publish(vec![chat(Vec::new())], vec![key(KEY)]).await;
+    let own = format!("http://{}", stage.portal.at);
+    let preflight = |origin: &str| {
+        let request = stage.client.request(reqwest::Method::OPTIONS, stage.url("/v1/chat/completions"));
+        request.header("origin", origin).header("access-control-request-method", "POST").send()
+    };
+    let allowed = preflight(&own).await.unwrap();
+    assert_eq!(allowed.status(), StatusCode::NO_CONTENT);
+    assert_eq!(allowed.headers()["access-control-allow-origin"], own.as_str());
+    assert!(allowed.headers()["access-control-allow-headers"].to_str().unwrap().contains("authorization"));
+    let refused = preflight("https://evil.example.org").await.unwrap();
+    assert!(!refused.headers().contains_key("access-control-allow-origin"));
+    let models = stage.get("/v1/models").header("origin", &own).bearer_auth(KEY).send().await.unwrap();
+    assert_eq!(models.headers()["access-control-allow-origin"], own.as_str());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_node_of_a_replica_gets_its_token() {
+    let stage = Stage::new().await;
+    let server = Server::whole("{}");
+    let node = |number: u128| NodeId::from_uuid(Uuid::from_u128(number));
+    let other = Worker::start_as(&stage.authority, (node(1), node(2)), 1, &server).await;
+    let foreign = Worker::start(&Authority::new(), 3, &server).await;
+    for worker in [other, foreign] {
+        stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
+        let asked = stage.get("/s/kelda/digits").timeout(Duration::from_millis(500)).send().await;
+        assert!(asked.is_err(), "the request waits for another replica");
+        assert_eq!(server.count(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn http_2_without_tls_has_many_requests_on_one_connection() {
+    let stage = Stage::new().await;
+    let server = Server::new(|seen| Reply::Whole(200, format!("{:?}", seen.body)));
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
+    let stream = TokioIo::new(TcpStream::connect(stage.at).await.unwrap());
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    let mut answers = Vec::new();
+    for number in 0..4 {
+        let uri = format!("http://{}/s/kelda/digits/{number}", stage.at);
+        let request = http::Request::post(uri).body(number.to_string()).unwrap();
+        answers.push(sender.send_request(request));
+    }
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(server.count(), 4);
+}

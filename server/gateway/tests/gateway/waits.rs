@@ -1,0 +1,96 @@
+//! Requests that wait for a replica, and those that get another one.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use berth_gateway::settings::Limits;
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use crate::replica::{Reply, Server, Worker};
+use crate::stage::{Stage, digits, eventually, limits};
+
+const PATH: &str = "/s/kelda/digits";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_wakes_a_sleeping_service() {
+    let stage = Stage::new().await;
+    stage.publish(vec![digits(Vec::new())], Vec::new()).await;
+    let asked = tokio::spawn(stage.get(PATH).send());
+    let is_reported = || async {
+        let reports = stage.portal.reports.lock().unwrap();
+        reports.iter().flat_map(|report| &report.loads).any(|load| load.waiting == 1)
+    };
+    eventually("a report of the waiting request", is_reported).await;
+    let worker = Worker::start(&stage.authority, 1, &Server::whole("[4]")).await;
+    stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
+    let answer = asked.await.unwrap().unwrap();
+    assert_eq!((answer.status(), answer.text().await.unwrap().as_str()), (StatusCode::OK, "[4]"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_without_a_replica_in_time_is_refused_with_a_time_to_come_back() {
+    let stage = Stage::with(Limits { wait: Duration::from_millis(50), ..limits() }).await;
+    stage.publish(vec![digits(Vec::new())], Vec::new()).await;
+    let refused = stage.get(PATH).send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(refused.headers().contains_key("retry-after"));
+    let problem: Value = refused.json().await.unwrap();
+    assert_eq!(problem["code"], "service.no_replica");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_no_replica_has_begun_gets_another_one() {
+    let stage = Stage::new().await;
+    let (bad, good) = (Server::whole("bad"), Server::whole("good"));
+    let first = Worker::start(&stage.authority, 1, &bad).await;
+    let second = Worker::start(&stage.authority, 2, &good).await;
+    stage.publish(vec![digits(vec![first.replica, second.replica])], Vec::new()).await;
+    for status in [1, 2, 3] {
+        first.status.store(status, Ordering::Relaxed);
+        // The replica of a request is random, so requests follow until one has met the first.
+        let before = first.connections.load(Ordering::Relaxed);
+        while first.connections.load(Ordering::Relaxed) == before {
+            let answer = stage.client.post(stage.url(PATH)).body("[1]").send().await.unwrap();
+            assert_eq!(answer.text().await.unwrap(), "good", "status {status}");
+        }
+    }
+    assert_eq!(bad.count(), 0);
+    assert_eq!(stage.metric("berth_gateway_retries_total").await, Some(3.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_a_replica_has_begun_is_never_sent_again() {
+    let stage = Stage::new().await;
+    let server = Server::new(|_| Reply::Nothing);
+    let first = Worker::start(&stage.authority, 1, &server).await;
+    let second = Worker::start(&stage.authority, 2, &server).await;
+    stage.publish(vec![digits(vec![first.replica, second.replica])], Vec::new()).await;
+    let failed = stage.get(PATH).send().await.unwrap();
+    assert_eq!(failed.status(), StatusCode::BAD_GATEWAY);
+    let problem: Value = failed.json().await.unwrap();
+    assert_eq!(problem["code"], "replica.broken");
+    assert_eq!(server.count(), 1);
+    eventually("the error in a report", || async { stage.portal.uses().iter().any(|row| row.errors == 1) })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_replicas_share_the_requests_and_a_third_part_waits() {
+    let stage = Stage::new().await;
+    let (one, two) = (Server::whole("1").gated(), Server::whole("2").gated());
+    let first = Worker::start(&stage.authority, 1, &one).await;
+    let second = Worker::start(&stage.authority, 2, &two).await;
+    stage.publish(vec![digits(vec![first.replica, second.replica])], Vec::new()).await;
+    let asked: Vec<_> = (0..12).map(|_| tokio::spawn(stage.get(PATH).send())).collect();
+    eventually("both to be full", || async { one.count() == 4 && two.count() == 4 }).await;
+    eventually("the rest to wait", || async { stage.metric("berth_gateway_waiting").await == Some(4.0) })
+        .await;
+    for server in [&one, &two] {
+        server.gate.as_ref().unwrap().add_permits(100);
+    }
+    for asked in asked {
+        assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(one.count() + two.count(), 12);
+}
