@@ -54,6 +54,9 @@ CREATE TABLE service_revisions (
   before_number BIGINT,
   -- The specification as JSON.
   spec TEXT NOT NULL,
+  -- Two fields of it, which snapshots for gateways need.
+  port BIGINT NOT NULL,
+  concurrency BIGINT NOT NULL,
   created_at BIGINT NOT NULL,
   created_by TEXT NOT NULL,
   UNIQUE (service_id, number)

@@ -180,18 +180,23 @@ test('a new revision takes over, and a roll back returns to the former one', asy
 });
 
 test('traffic is sent to a revision by its dialog', async () => {
+  // Revision 2 is withdrawn; only a revision on its way gets traffic.
+  const { items: [{ spec }] } = await owner.api('GET', services(`/${service}/revisions?limit=1`));
+  const job = { ...spec.job, script: server('tide-3') };
+  await owner.api('POST', services(`/${service}/revisions`), { ...spec, job, canary_percent: [50], note: 'Third word' });
+  await serviceWhen('a canary', (now) => now.revisions.some((one) => one.number === 3 && one.state === 'canary'));
   await openService();
-  await page.getByRole('button', { name: 'Send traffic to revision 2' }).click();
-  const traffic = dialog('Send traffic to revision 2');
+  await page.getByRole('button', { name: 'Send traffic to revision 3' }).click();
+  const traffic = dialog('Send traffic to revision 3');
   await traffic.getByRole('textbox', { name: 'Part of the requests' }).fill('half');
   await traffic.getByRole('button', { name: 'Send traffic' }).click();
   await traffic.locator('[aria-invalid="true"]').waitFor();
-  await traffic.getByRole('textbox', { name: 'Part of the requests' }).fill('50');
+  await traffic.getByRole('textbox', { name: 'Part of the requests' }).fill('20');
   await traffic.getByRole('button', { name: 'Send traffic' }).click();
   await traffic.waitFor({ state: 'hidden' });
-  await serviceWhen('half of the traffic', (now) => now.revisions.some((one) => one.number === 2 && one.weight_percent === 50));
-  const row = page.getByRole('table', { name: 'Revisions' }).getByRole('row').filter({ hasText: 'Another word' });
-  await row.getByText('50 %').waitFor();
+  await serviceWhen('a fifth of the traffic', (now) => now.revisions.some((one) => one.number === 3 && one.weight_percent === 20));
+  const row = page.getByRole('table', { name: 'Revisions' }).getByRole('row').filter({ hasText: 'Third word' });
+  await row.getByText('20 %').waitFor();
 });
 
 test('every page of services is sound at both widths', async () => {

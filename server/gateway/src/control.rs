@@ -171,7 +171,11 @@ async fn exchange_credit(shared: Arc<Shared>, portal: Portal) {
 async fn send_messages(shared: &Shared, portal: &Portal) -> Result<bool, String> {
     let messages = shared.ledger.messages();
     if messages.is_empty() {
-        return Ok(false);
+        // The recall of a block comes only in an answer.
+        if shared.ledger.has_blocks() {
+            shared.ledger.receive(&portal.credit(&[]).await?);
+        }
+        return Ok(!shared.ledger.messages().is_empty());
     }
     shared.ledger.sync().await.map_err(|e| format!("the journal: {e}"))?;
     let mut is_recalled = false;

@@ -102,7 +102,7 @@ fn read(text: &[u8]) -> Result<Books, usize> {
     let mut lines = whole.split(|byte| *byte == b'\n');
     let first = lines.next().unwrap_or_default();
     let mut books: Books = serde_json::from_slice(first).map_err(|_| 1_usize)?;
-    for (line, number) in lines.zip(2..) {
+    for (line, number) in lines.zip(2_usize..) {
         books.apply(serde_json::from_slice::<Record>(line).map_err(|_| number)?);
     }
     Ok(books)

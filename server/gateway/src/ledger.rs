@@ -232,6 +232,11 @@ impl Ledger {
         !self.lock().waiting.is_empty()
     }
 
+    /// True with a block of credit, or an ask for one.
+    pub fn has_blocks(&self) -> bool {
+        self.lock().books.borrower().is_some_and(|borrower| borrower.has_blocks())
+    }
+
     /// The messages for the portal. They are in the journal, not yet on the disk.
     pub fn messages(&self) -> Vec<ToPortal> {
         let mut inner = self.lock();

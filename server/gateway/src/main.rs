@@ -30,7 +30,7 @@ struct Args {
     #[arg(long, env = "BERTH_PORTAL_CA")]
     portal_ca: Option<PathBuf>,
     /// The address for callers.
-    #[arg(long, env = "BERTH_GATEWAY_LISTEN", default_value = "127.0.0.1:8081")]
+    #[arg(long, env = "BERTH_GATEWAY_LISTEN", default_value = "127.0.0.1:8083")]
     listen: SocketAddr,
     /// The file with the certificate for callers and its chain. Without it callers speak plain HTTP, as behind a proxy.
     #[arg(long, env = "BERTH_GATEWAY_TLS_CERT", requires = "tls_key")]

@@ -24,6 +24,8 @@ use crate::show::service_use;
 
 /// Keys of an organization.
 const MAX_ORG_KEYS: i64 = 500;
+/// Bytes of the names in a key: each gateway gets all keys.
+const MAX_NAMES_BYTES: usize = 2_048;
 /// Requests a minute at a gateway.
 const MAX_REQUESTS: u64 = 1_000_000;
 /// Tokens a minute at a gateway.
@@ -46,6 +48,10 @@ pub struct InferenceKeys {
 fn check(input: &NewInferenceKey, now: Timestamp) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check_name("/name", &input.name, &mut errors);
+    let names_bytes: usize = input.models.iter().map(String::len).sum();
+    if names_bytes > MAX_NAMES_BYTES {
+        errors.push(FieldError::new("/models", "The names of the models have more than 2,048 bytes in all."));
+    }
     if input.models.len() > MAX_ALLOWED {
         errors.push(FieldError::new("/models", "A key names at most 100 models and services."));
     } else {

@@ -172,13 +172,15 @@ impl Routes {
         })
     }
 
-    /// The service of a model on the gateway's own host. The key's organization goes before public services.
+    /// The service of a model on the gateway's own host. A key reaches the services of its organization only:
+    /// otherwise its prompts would go to another organization after the end of its own service. Public services of
+    /// others have their own addresses.
     ///
     /// # Errors
     /// No service that the key, or its absence, may use has the model.
     pub fn by_model(&self, model: &str, key: Option<&Key>) -> Result<&Service, Refusal> {
         let own = key.and_then(|key| self.models.get(&key.org)?.get(model));
-        let index = own.or_else(|| self.public_models.get(model));
+        let index = if key.is_some() { own } else { self.public_models.get(model) };
         let service = index.and_then(|index| self.snapshot.services.get(*index));
         let service = service.ok_or_else(|| unknown_model(key))?;
         check_model(service, model, key)?;
@@ -202,7 +204,8 @@ impl Routes {
     /// The names of the models that a key, or its absence, may use, in order.
     pub fn models(&self, key: Option<&Key>) -> BTreeSet<&str> {
         let own = key.and_then(|key| self.models.get(&key.org)).into_iter().flat_map(HashMap::keys);
-        let all = own.chain(self.public_models.keys()).map(String::as_str);
+        let public = key.is_none().then(|| self.public_models.keys()).into_iter().flatten();
+        let all = own.chain(public).map(String::as_str);
         all.filter(|name| allows(key, name)).collect()
     }
 }

@@ -9,6 +9,8 @@ use berth_rest::extract::BodyLimit;
 const FILES: BodyLimit = BodyLimit(12 << 20);
 /// Reports and messages about credit of gateways.
 const REPORTS: BodyLimit = BodyLimit(4 << 20);
+/// Services and revisions with a job.
+const SERVICES: BodyLimit = BodyLimit(320 << 10);
 /// Stripe's events, and pictures in JSON.
 const MEDIUM: BodyLimit = BodyLimit(256 << 10);
 
@@ -19,6 +21,8 @@ fn body_limit(path: &str) -> BodyLimit {
         (Some("orgs"), Some(_), Some("jobs"), None, None)
         | (Some("operator"), Some("credits"), None, None, None)
         | (Some("orgs"), Some(_), Some("volumes"), Some(_), Some("uploads")) => FILES,
+        (Some("orgs"), Some(_), Some("services"), None, None)
+        | (Some("orgs"), Some(_), Some("services"), Some(_), Some("revisions")) => SERVICES,
         (Some("gateway"), Some("reports" | "credit"), None, None, None) => REPORTS,
         (Some("stripe"), Some("events"), None, None, None)
         | (Some("orgs"), Some(_), Some("secrets"), Some(_), None)
@@ -45,6 +49,9 @@ mod tests {
             ("/api/v1/orgs/org_1/volumes", BodyLimit::default()),
             ("/api/v1/orgs/org_1/volumes/data/uploads/a/b", FILES),
             ("/api/v1/orgs/org_1/secrets/key", MEDIUM),
+            ("/api/v1/orgs/org_1/services", SERVICES),
+            ("/api/v1/orgs/org_1/services/svc_1/revisions", SERVICES),
+            ("/api/v1/orgs/org_1/services/svc_1/traffic", BodyLimit::default()),
             ("/api/v1/operator/credits", FILES),
             ("/api/v1/operator/orgs/org_1/credits", BodyLimit::default()),
             ("/api/v1/stripe/events", MEDIUM),

@@ -41,6 +41,7 @@ impl Edge {
 
     /// Tries a request. Returns true if it passes.
     async fn request(&mut self, site: &Site, request: u64) -> bool {
+        let mut waits = false;
         loop {
             match self.borrower.hold(request, self.payer, WORST, site.t.portal.context.now()) {
                 HoldAnswer::Held => {
@@ -48,9 +49,11 @@ impl Edge {
                     return true;
                 }
                 HoldAnswer::Waits => {
+                    // The time for which an ask waits is that of the manual clock. A refusal holds for a second.
+                    if std::mem::replace(&mut waits, true) {
+                        site.t.clock.advance_s(1);
+                    }
                     self.exchange(site).await;
-                    // The time for which an ask waits is that of the manual clock.
-                    site.t.clock.advance_s(1);
                 }
                 HoldAnswer::Exhausted | HoldAnswer::Full => {
                     site.t.clock.advance_s(1);
@@ -77,9 +80,10 @@ async fn post(site: &Site, token: &str, messages: &[ToPortal]) -> Vec<ToGateway>
     serde_json::from_value(body).unwrap()
 }
 
-/// The posted and the held micro-units of the organization.
+/// The posted and the held micro-units of the organization, by a new session: the clock moves by days.
 async fn balance(site: &Site) -> (i64, i64) {
-    let body = site.t.get(&site.owner, &format!("/orgs/{}/balance", site.org)).await.expect(200);
+    let owner = site.t.sign_in("lab@example.org").await;
+    let body = site.t.get(&owner, &format!("/orgs/{}/balance", site.org)).await.expect(200);
     (body["posted_micros"].as_i64().unwrap(), body["held_micros"].as_i64().unwrap())
 }
 

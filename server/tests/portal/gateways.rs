@@ -98,9 +98,9 @@ async fn add_service(t: &TestPortal, org: &str, name: &str) -> (ServiceId, Revis
     run(t, sql).await;
     run(t, format!("INSERT INTO service_hosts VALUES ('{name}.example.org', '{service}')")).await;
     let sql = format!(
-        "INSERT INTO service_revisions (id, service_id, org_id, number, state, weight_percent, spec, created_at, \
-         created_by) VALUES ('{revision}', '{service}', '{org}', 1, 'live', 100, \
-         '{{\"port\":8000,\"concurrency\":4}}', 0, 'Ada')"
+        "INSERT INTO service_revisions (id, service_id, org_id, number, state, weight_percent, spec, port, \
+         concurrency, created_at, created_by) VALUES ('{revision}', '{service}', '{org}', 1, 'live', 100, '{{}}', \
+         8000, 4, 0, 'Ada')"
     );
     run(t, sql).await;
     (service, revision)

@@ -15,6 +15,9 @@ use super::readiness::Readiness;
 use super::relay::wait_until_ended;
 use super::settings::ReplicaSettings;
 
+/// Connections of one replica: an eighth of those of the worker, so that one leaves room for others.
+const MOST_CONNECTIONS: usize = 4_096;
+
 /// The receiver of changes of the readiness.
 type ReadinessListener = Arc<dyn Fn(&AttemptKey, bool) + Send + Sync>;
 
@@ -64,8 +67,7 @@ impl Replicas {
         let dial = dial();
         let (probing, on_change) = (dial.clone(), self.0.on_change.clone());
         tokio::spawn(keep_probing(key.clone(), settings.clone(), probing, ended, on_change));
-        let most =
-            usize::try_from(settings.max_connections).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        let most = usize::try_from(settings.max_connections).unwrap_or(usize::MAX).min(MOST_CONNECTIONS);
         let connections = Arc::new(Semaphore::new(most));
         replicas.insert(key.clone(), Replica { settings: settings.clone(), dial, connections, alive });
     }

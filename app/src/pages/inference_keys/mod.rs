@@ -57,7 +57,7 @@ fn Keys(loaded: Loaded) -> impl IntoView {
     let Loaded { org, keys } = loaded;
     let session = use_session();
     let currency = session.me.currency.clone();
-    let writes = session.runs_in(org);
+    let writes = session.owns(org);
     let keys = RwSignal::new(keys);
     let secret = RwSignal::new(None::<String>);
     let (open, ready) = (RwSignal::new(false), ready());

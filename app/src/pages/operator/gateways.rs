@@ -60,7 +60,7 @@ struct NewToken {
 fn start_lines(origin: &str, name: &str) -> String {
     let file = format!("{name}.token");
     format!(
-        "install -m 600 /dev/null {file} && cat > {file}   # paste the token, then Enter and Ctrl+D\nberth-gateway --portal {} --token-file {file} --listen 0.0.0.0:8443",
+        "install -m 600 /dev/null {file} && cat > {file}   # paste the token, then Enter and Ctrl+D\nberth-gateway --portal {} --token-file {file} --listen 127.0.0.1:8083 --data {name}",
         quote(origin)
     )
 }
@@ -246,7 +246,7 @@ mod tests {
         let (_, command) = lines.split_once('\n').unwrap();
         assert_eq!(
             command,
-            "berth-gateway --portal https://berth.example --token-file edge-1.token --listen 0.0.0.0:8443"
+            "berth-gateway --portal https://berth.example --token-file edge-1.token --listen 127.0.0.1:8083 --data edge-1"
         );
     }
 }

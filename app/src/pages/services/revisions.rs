@@ -87,7 +87,13 @@ fn table(live: LiveService, dialogs: Dialogs) -> AnyView {
         let revision = Memo::new(move |_| find(id));
         let number = revision.with_untracked(|revision| revision.as_ref().map_or(0, |one| one.number));
         let cells = move || revision.with(|revision| revision.as_ref().map(cells));
-        let button = live.writes.then(|| traffic_button(number, live.ready, dialogs));
+        let is_candidate = Memo::new(move |_| {
+            let has_live = all.with(|all| all.iter().any(|one| one.state == RevisionState::Live));
+            let is_on_its_way =
+                |one: &Revision| matches!(one.state, RevisionState::Staging | RevisionState::Canary);
+            has_live && revision.with(|revision| revision.as_ref().is_some_and(is_on_its_way))
+        });
+        let button = live.writes.then(|| traffic_button(number, live.ready, is_candidate, dialogs));
         view! {
             <tr role="row">
                 <th role="rowheader" scope="row">{number}</th>
@@ -112,13 +118,20 @@ fn table(live: LiveService, dialogs: Dialogs) -> AnyView {
     )
 }
 
-fn traffic_button(number: i64, ready: ReadSignal<bool>, dialogs: Dialogs) -> AnyView {
+/// Returns the button for a revision on its way to become live; hidden for others.
+fn traffic_button(
+    number: i64,
+    ready: ReadSignal<bool>,
+    is_candidate: Memo<bool>,
+    dialogs: Dialogs,
+) -> AnyView {
     let label = format!("Send traffic to revision {number}");
     view! {
         <button
             class="btn btn--small"
             type="button"
             aria-label=label
+            hidden=move || !is_candidate.get()
             disabled=move || !ready.get()
             on:click=move |_| {
                 dialogs.revision.set(Some(number));

@@ -86,6 +86,8 @@ pub struct LiveService {
     pub ready: ReadSignal<bool>,
     /// True with buttons for changes.
     pub writes: bool,
+    /// True with buttons for inference keys.
+    pub manages: bool,
 }
 
 impl LiveService {
@@ -103,6 +105,7 @@ impl LiveService {
             failed: RwSignal::new(false),
             ready: ready(),
             writes: use_session().runs_in(org),
+            manages: use_session().owns(org),
         }
     }
 

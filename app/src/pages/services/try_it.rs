@@ -273,7 +273,7 @@ fn KeyInputs(live: LiveService, panel: Panel) -> impl IntoView {
             made.set(true);
         });
     };
-    let writes = live.writes;
+    let writes = live.manages;
     move || {
         needs_key.get().then(|| {
             let button = writes.then(|| {

@@ -23,18 +23,13 @@ struct Bar {
     slot: i64,
     /// The height of all requests.
     all: u64,
-    /// The height of those without an answer of a replica.
+    /// The height of those that failed.
     errors: u64,
-}
-
-/// Returns the requests of an hour: answers and errors.
-const fn requests(hour: &ServiceHour) -> u64 {
-    hour.used.requests.saturating_add(hour.used.errors)
 }
 
 /// Returns the most requests of an hour, and the bars of the hours with requests. The newest hour is at the right.
 fn bars(hours: &[ServiceHour]) -> (u64, Vec<Bar>) {
-    let top = hours.iter().map(requests).max().unwrap_or(0);
+    let top = hours.iter().map(|hour| hour.used.requests).max().unwrap_or(0);
     let newest = hours.iter().map(|hour| hour.at.millis()).max().unwrap_or(0);
     // An hour with few requests is still visible.
     let height = |count: u64| match count.saturating_mul(HIGH).checked_div(top) {
@@ -43,7 +38,7 @@ fn bars(hours: &[ServiceHour]) -> (u64, Vec<Bar>) {
     };
     let bar = |hour: &ServiceHour| {
         let slot = HOURS - 1 - newest.saturating_sub(hour.at.millis()) / HOUR_MS;
-        (slot >= 0).then(|| Bar { slot, all: height(requests(hour)), errors: height(hour.used.errors) })
+        (slot >= 0).then(|| Bar { slot, all: height(hour.used.requests), errors: height(hour.used.errors) })
     };
     (top, hours.iter().filter_map(bar).filter(|bar| bar.all > 0).collect())
 }
@@ -83,7 +78,7 @@ pub fn Figures(live: LiveService) -> impl IntoView {
             </dl>
         }
     };
-    let none = Memo::new(move |_| live.hours.with(|hours| hours.iter().all(|hour| requests(hour) == 0)));
+    let none = Memo::new(move |_| live.hours.with(|hours| hours.iter().all(|hour| hour.used.requests == 0)));
     view! {
         <section class="section">
             <div class="section__head"><h2>"Requests"</h2></div>
@@ -155,7 +150,7 @@ fn chart(hours: &[ServiceHour]) -> AnyView {
 }
 
 fn table(hours: &[ServiceHour]) -> AnyView {
-    let mut used: Vec<&ServiceHour> = hours.iter().filter(|hour| requests(hour) > 0).collect();
+    let mut used: Vec<&ServiceHour> = hours.iter().filter(|hour| hour.used.requests > 0).collect();
     used.sort_unstable_by_key(|hour| std::cmp::Reverse(hour.at));
     table_of(
         "Requests by hour, newest first",
@@ -205,7 +200,7 @@ mod tests {
         let bar = |slot: i64, all: u64, errors: u64| Bar { slot, all, errors };
         assert_eq!(bars(&[]), (0, Vec::new()));
         assert_eq!(bars(&[hour(7, 0, 0)]), (0, Vec::new()));
-        let hours = [hour(100, 50, 50), hour(99, 0, 0), hour(97, 25, 0), hour(77, 1, 0), hour(76, 9, 0)];
+        let hours = [hour(100, 100, 50), hour(99, 0, 0), hour(97, 25, 0), hour(77, 1, 0), hour(76, 9, 0)];
         assert_eq!(bars(&hours), (100, vec![bar(23, 1_000, 500), bar(20, 250, 0), bar(0, 10, 0)]));
     }
 }

@@ -286,9 +286,9 @@ impl From<&Revision> for RevisionSummary {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServiceUse {
-    /// Requests with an answer of a replica.
+    /// Requests that a replica began, with those that failed.
     pub requests: u64,
-    /// Requests that ended with a fault of a replica, or without an answer.
+    /// Those of them that failed by the replica.
     pub errors: u64,
     /// Tokens of prompts.
     pub prompt_tokens: u64,

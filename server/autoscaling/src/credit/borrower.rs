@@ -154,6 +154,11 @@ impl Borrower {
         std::mem::take(&mut self.unsaved)
     }
 
+    /// True with a block that the portal may recall, or an ask.
+    pub fn has_blocks(&self) -> bool {
+        !self.blocks.is_empty()
+    }
+
     /// The requests with a hold. After a crash the gateway settles each by what it sent.
     pub fn open_requests(&self) -> impl Iterator<Item = u64> + '_ {
         self.holds.keys().copied()

@@ -59,6 +59,8 @@ struct State {
     memories: HashMap<ServiceId, Memory>,
     terms: HashMap<RevisionId, Terms>,
     todo: BTreeSet<ServiceId>,
+    /// The last service that ran.
+    last: Option<ServiceId>,
     /// The times of the next steps of services without another change.
     due: HashMap<ServiceId, Timestamp>,
     /// The time of the last list of all services, by the monotonic clock.
@@ -159,7 +161,10 @@ impl Controller {
 
     /// Reads the next services. A revision that cannot be read holds up its service only.
     async fn read(&self, state: &mut State) -> Result<Vec<Rows>, StoreError> {
-        let batch: Vec<ServiceId> = state.todo.iter().copied().take(BATCH).collect();
+        // The next ones after the last that ran, so that much work of some leaves none without a turn.
+        let after = state.todo.iter().filter(|service| Some(**service) > state.last);
+        let before = state.todo.iter().filter(|service| Some(**service) <= state.last);
+        let batch: Vec<ServiceId> = after.chain(before).copied().take(BATCH).collect();
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let world = replicas::read_world(&mut tx, &batch).await?;
@@ -188,9 +193,13 @@ impl Controller {
     /// Runs one service; returns the time of its next step.
     async fn run_service(&self, state: &mut State, rows: Rows) -> Result<Option<Timestamp>, StoreError> {
         let (service, now) = (rows.service.id, self.context.now());
+        state.last = Some(service);
         let known = rows.revisions.iter().filter_map(|row| Some((row.id, state.terms.get(&row.id)?.clone())));
         let terms: BTreeMap<RevisionId, Terms> = known.collect();
-        let Some(world) = World::from_rows(&rows, &terms) else { return Ok(None) };
+        let Some(world) = World::from_rows(&rows, &terms) else {
+            tracing::error!(%service, "a revision of a service cannot be read, so its replicas stay as they are");
+            return Ok(None);
+        };
         self.track(service, &world);
         let memory = state.memories.entry(service).or_default();
         let (inputs, decision) = self.inputs(memory, &rows, &world, now);
@@ -208,6 +217,9 @@ impl Controller {
             if planned.changed {
                 self.context.publish(Change::Service(service));
             }
+        }
+        for ((job, _), _) in &planned.plan.ended {
+            self.board.remove_replica(*job);
         }
         self.end_jobs(&planned).await?;
         self.submit_jobs(memory, &planned).await?;

@@ -10,6 +10,7 @@ use berth_rest::Disconnect;
 use berth_serving::snapshot::{Key, MAX_SNAPSHOT_BYTES, Service, Snapshot};
 use berth_store as store;
 use berth_store::StoreError;
+use berth_store::services::snapshots::ReplicaRow;
 use berth_types::ids::{JobId, ServiceId};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
@@ -76,7 +77,7 @@ struct Shared<'a> {
 }
 
 /// Validates a snapshot and writes it as JSON.
-fn publish(snapshot: &Snapshot) -> Result<Published, String> {
+fn publish(snapshot: &Snapshot, replicas: &[ReplicaRow]) -> Result<Published, String> {
     snapshot.validate().map_err(|fault| fault.to_string())?;
     let Snapshot { version, number, authority, services, keys, .. } = snapshot;
     let shared = Shared { version: *version, number: *number, authority, services, keys };
@@ -85,7 +86,9 @@ fn publish(snapshot: &Snapshot) -> Result<Published, String> {
         return Err("the snapshot has more than 64 MiB".to_owned());
     }
     drop(json.drain(..1));
-    let services = services.iter().map(|service| service.id).collect();
+    // A stopped service is not in the snapshot, and its replicas wait for their last requests.
+    let stopped = replicas.iter().map(|row| row.service_id);
+    let services = services.iter().map(|service| service.id).chain(stopped).collect();
     Ok(Published { number: *number, rest: json.into(), services: Arc::new(services) })
 }
 
@@ -114,7 +117,7 @@ impl GatewaySync {
         let built = tokio::task::spawn_blocking(move || {
             let token = |job: JobId, attempt: u32| replica_token(&keys, job, attempt, 0);
             let snapshot = contents::build(&rows, Frame { number, now, authority, token: &token });
-            publish(&snapshot).map(|published| (published, rows))
+            publish(&snapshot, &rows.replicas).map(|published| (published, rows))
         });
         let (published, rows) = match built.await {
             Ok(built) => built?,

@@ -102,7 +102,8 @@ fn a_model_leads_to_the_own_service_first() {
     assert_eq!(found("shared", Some("one")), Ok("chat".to_owned()));
     assert_eq!(found("shared", Some("two")), Ok("public".to_owned()));
     assert_eq!(found("shared", None), Ok("public".to_owned()));
-    assert_eq!(found("open", Some("one")), Ok("public".to_owned()));
+    assert_eq!(found("open", None), Ok("public".to_owned()));
+    assert_eq!(found("open", Some("one")), Err(Refusal::UnknownModel), "a key stays in its organization");
     assert_eq!(found("llama", Some("short")), Ok("chat".to_owned()));
     assert_eq!(found("shared", Some("short")), Err(Refusal::NotAllowed));
     assert_eq!(found("gemma", Some("short")), Err(Refusal::UnknownModel), "an unknown model says no more");

@@ -63,7 +63,7 @@ macro_rules! select_revisions {
 /// Adds a revision without a place in the rollout yet ([`set_progress`]).
 pub async fn insert(tx: &mut Tx<'_>, row: &StoredRevision) -> Result<(), StoreError> {
     let sql = "INSERT INTO service_revisions (id, service_id, org_id, number, state, detail, weight_percent, spec, \
-               created_at, created_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+               port, concurrency, created_at, created_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     exec!(
         tx,
         sql,
@@ -75,6 +75,8 @@ pub async fn insert(tx: &mut Tx<'_>, row: &StoredRevision) -> Result<(), StoreEr
         &row.detail,
         row.weight_percent,
         &row.spec,
+        i64::from(row.spec.0.port),
+        i64::from(row.spec.0.concurrency),
         row.created_at,
         &row.created_by
     )

@@ -41,6 +41,7 @@ pub struct RevisionRow {
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct ReplicaRow {
     pub job_id: JobId,
+    pub service_id: ServiceId,
     pub revision_id: RevisionId,
     pub org_id: OrgId,
     pub attempt: i64,
@@ -77,35 +78,19 @@ pub async fn list_hosts(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, StoreError> {
     list_readable!(tx, HostRow, "SELECT host, service_id FROM service_hosts ORDER BY host")
 }
 
-/// Lists the revisions with weight or with replicas, by service, the greatest weight first. The whole specification
-/// can be long, so the engine reads two fields of it.
+/// Lists the revisions with weight or with replicas, by service, the greatest weight first.
 pub async fn list_revisions(tx: &mut Tx<'_>) -> Result<Vec<RevisionRow>, StoreError> {
-    macro_rules! select_revisions {
-        ($port:literal, $concurrency:literal) => {
-            concat!(
-                "SELECT r.id, r.service_id, r.weight_percent, CAST(",
-                $port,
-                " AS BIGINT) AS port, CAST(",
-                $concurrency,
-                " AS BIGINT) AS concurrency FROM service_revisions r JOIN services s ON s.id = r.service_id \
-                 WHERE s.deleted_at IS NULL AND NOT s.stopped AND (r.weight_percent > 0 OR r.id IN \
-                 (SELECT p.revision_id FROM service_replicas p WHERE p.ended_at IS NULL)) \
-                 ORDER BY r.service_id, r.weight_percent DESC, r.number DESC"
-            )
-        };
-    }
-    let sqlite = select_revisions!("r.spec ->> 'port'", "r.spec ->> 'concurrency'");
-    let postgres =
-        select_revisions!("CAST(r.spec AS JSON) ->> 'port'", "CAST(r.spec AS JSON) ->> 'concurrency'");
-    match tx {
-        Tx::Sqlite(c) => read_readable!(sqlite, sqlx::query(sqlite), RevisionRow, c),
-        Tx::Postgres(c) => read_readable!(postgres, sqlx::query(postgres), RevisionRow, c),
-    }
+    let sql = "SELECT r.id, r.service_id, r.weight_percent, r.port, r.concurrency FROM service_revisions r \
+               JOIN services s ON s.id = r.service_id WHERE s.deleted_at IS NULL AND NOT s.stopped \
+               AND (r.weight_percent > 0 OR r.id IN \
+               (SELECT p.revision_id FROM service_replicas p WHERE p.ended_at IS NULL)) \
+               ORDER BY r.service_id, r.weight_percent DESC, r.number DESC";
+    list_readable!(tx, RevisionRow, sql)
 }
 
 /// Lists the ready replicas whose attempt has not ended, on nodes with a listener for gateways.
 pub async fn list_replicas(tx: &mut Tx<'_>) -> Result<Vec<ReplicaRow>, StoreError> {
-    let sql = "SELECT p.job_id, p.revision_id, p.org_id, a.number AS attempt, p.ready_since, p.draining_since, \
+    let sql = "SELECT p.job_id, p.service_id, p.revision_id, p.org_id, a.number AS attempt, p.ready_since, p.draining_since, \
                n.id AS node_id, n.address, n.inference_port FROM service_replicas p \
                JOIN attempts a ON a.job_id = p.job_id AND a.number = p.ready_attempt AND a.rank = 0 \
                JOIN nodes n ON n.id = a.node_id WHERE p.ended_at IS NULL AND p.ready_since IS NOT NULL \
