@@ -86,7 +86,7 @@ impl Services {
     /// # Errors
     /// The job could never start, or names unknown objects.
     pub(crate) async fn check_job(&self, org: OrgId, spec: &NewRevision, base: &str) -> Result<(), Problem> {
-        let checked = self.jobs.check_replica_job(org, &spec.job).await;
+        let checked = berth_jobs::jobs::check_replica_job(&self.jobs, org, &spec.job).await;
         checked.map_err(|problem| with_base(problem, &format!("{base}/job")))
     }
 
