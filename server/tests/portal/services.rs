@@ -84,8 +84,12 @@ async fn a_service_is_made_shown_changed_and_deleted() {
         assert_eq!(made["replicas"], json!([]), "{engine}");
         let path = format!("{}/{}", services(&setup), made["id"].as_str().unwrap());
         assert_eq!(t.get(ada, &path).await.expect(200), made, "{engine}");
-        assert_eq!(items(t, ada, &services(&setup)).await, [made.clone()], "{engine}");
-        assert_eq!(items(t, &setup.operator, "/operator/services").await, [made.clone()], "{engine}");
+        assert_eq!(items(t, ada, &services(&setup)).await, std::slice::from_ref(&made), "{engine}");
+        assert_eq!(
+            items(t, &setup.operator, "/operator/services").await,
+            std::slice::from_ref(&made),
+            "{engine}"
+        );
 
         let change = json!({
             "access": "public", "hosts": ["a.example.org"], "stopped": true, "scaling": {"max_replicas": 3},

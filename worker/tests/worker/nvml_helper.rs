@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +23,6 @@ use crate::load;
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
-const UUID: &str = "GPU-00112233-4455-6677-8899-aabbccddeeff";
 
 fn until(condition: &str, mut check: impl FnMut() -> bool) {
     let deadline = Instant::now() + LONG;
@@ -108,7 +108,7 @@ fn a_killed_helper_is_replaced_and_touches_no_job() {
         let event = raise(&dir, &heard, uuid, xid, 0, &mut at);
         assert_eq!((&event.gpu_uuid, event.kind), (uuid, BoardEventKind::Xid(xid)));
     }
-    assert!(event_gaps(&gpus) >= gaps + 2 && event_gaps(&gpus) % 2 == 0);
+    assert!(event_gaps(&gpus) >= gaps + 2 && event_gaps(&gpus).is_multiple_of(2));
     assert!(!has_zombie());
 }
 
@@ -185,23 +185,33 @@ fn end_signal(child: &mut Child) -> Option<i32> {
     }
 }
 
-#[test]
-fn a_helper_ends_with_its_daemon_even_during_a_call_that_hangs() {
-    let dir = tempfile::tempdir().unwrap();
-    let boards = format!(r#"{{"boards": [{{"model": "H100-80GB", "uuid": "{UUID}"}}], "made": 1}}"#);
-    std::fs::write(dir.path().join("boards.json"), boards).unwrap();
-    put(dir.path(), &format!(r#"{{"hang_ms": {{"{UUID}": 600000}}}}"#));
+/// Starts a helper over simulated boards in a directory; returns the daemon's end of its socket.
+fn start_helper(dir: &Path) -> (UnixStream, Child) {
     let (mut daemon, theirs) = UnixStream::pair().unwrap();
     daemon.set_read_timeout(Some(LONG)).unwrap();
-    let mut helper = Command::new(env!("CARGO_BIN_EXE_berth-worker"))
+    let helper = Command::new(env!("CARGO_BIN_EXE_berth-worker"))
         .args(["nvml", "--library"])
         .arg(library())
-        .env("BERTH_NVML_SIM_DIR", dir.path())
+        .env("BERTH_NVML_SIM_DIR", dir)
         .env("BERTH_NVML_SIM_FLEET", "1xH100-80GB")
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .spawn()
         .unwrap();
     assert_eq!(read_text(&mut daemon), r#"{"id":0,"result":{"Ok":null}}"#);
+    (daemon, helper)
+}
+
+#[test]
+fn a_helper_ends_with_its_daemon_even_during_a_call_that_hangs() {
+    let dir = tempfile::tempdir().unwrap();
+    // The first helper makes the boards.
+    let (daemon, mut helper) = start_helper(dir.path());
+    drop(daemon);
+    assert_eq!(end_signal(&mut helper), Some(9));
+    let boards = std::fs::read_to_string(dir.path().join("boards.json")).unwrap();
+    let uuid: String = boards[boards.find("GPU-").unwrap()..].chars().take(40).collect();
+    put(dir.path(), &format!(r#"{{"hang_ms": {{"{uuid}": 600000}}}}"#));
+    let (mut daemon, mut helper) = start_helper(dir.path());
     send_text(&mut daemon, r#"{"id":1,"executor":"board 0","request":{"FindUuid":{"index":0}}}"#);
     send_text(&mut daemon, r#"{"id":2,"executor":"host","request":{"ReadDriverVersion":{}}}"#);
     let answer = read_text(&mut daemon);
