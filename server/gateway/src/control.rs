@@ -128,7 +128,7 @@ async fn send_report(shared: &Shared, portal: &Portal) -> Result<(), String> {
     let outgoing = shared.ledger.report().map_err(journal)?;
     let number = outgoing.number;
     if !outgoing.uses.is_empty() {
-        // What the portal counts must be cut off from the next report for ever.
+        // The use in a counted report stays out of all later reports.
         shared.ledger.sync().await.map_err(journal)?;
     }
     let report = GatewayReport {

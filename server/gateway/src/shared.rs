@@ -1,4 +1,4 @@
-//! What all requests and tasks of a gateway share.
+//! The state that all requests and tasks of a gateway share.
 
 use std::collections::HashMap;
 use std::path::Path;

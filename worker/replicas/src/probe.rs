@@ -16,7 +16,7 @@ const MOST_BYTES: usize = 4_096;
 /// The length of a status line up to the end of its code, as in `HTTP/1.1 200`.
 const CODE_END: usize = 12;
 
-/// What the begin of an answer says.
+/// The meaning of the begin of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StatusLine {
     Incomplete,

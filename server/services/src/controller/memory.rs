@@ -1,4 +1,4 @@
-//! What the loop remembers of a service between its runs. A start of the portal begins anew: the number of replicas is in
+//! The memory of the loop about a service between its runs. A start of the portal begins anew: the number of replicas is in
 //! the row of the service, and a step of a rollout is judged again from its begin.
 
 use std::collections::BTreeMap;

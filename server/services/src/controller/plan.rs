@@ -59,7 +59,7 @@ pub struct Refusal {
     pub detail: String,
 }
 
-/// What the plan depends on besides the rows.
+/// The inputs of the plan besides the rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inputs {
     pub now: Timestamp,

@@ -15,7 +15,7 @@ use super::plan::{Inputs, Named, Plan, plan};
 use super::rollout;
 use super::world::{Rows, Terms, World};
 
-/// What the plan of a service depends on besides its rows.
+/// The inputs of the plan of a service besides its rows.
 #[derive(Debug)]
 pub struct Basis {
     pub terms: BTreeMap<RevisionId, Terms>,

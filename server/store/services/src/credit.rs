@@ -25,7 +25,7 @@ pub struct StoredBlock {
     pub closed: bool,
     /// The transfer of its hold.
     pub hold_id: TransferId,
-    /// What is left of the hold.
+    /// The rest of the hold.
     pub held_micros: i64,
     /// The charge at its end.
     pub posted_micros: i64,

@@ -147,7 +147,7 @@ fn lists(most: usize) -> Vec<Vec<Kind>> {
     all
 }
 
-/// What a person with pen and paper expects of a plan for one live revision: counts of new, drained and ended ones.
+/// The expected plan for one live revision, counted by hand: counts of new, drained and ended ones.
 fn expected(kinds: &[Kind], wanted: usize) -> [usize; 5] {
     let count = |of: &[Kind]| kinds.iter().filter(|kind| of.contains(kind)).count();
     let trying = count(&[Kind::Absent, Kind::Waiting, Kind::Starting]);
