@@ -1,33 +1,21 @@
-//! The rollout of the revisions of a service, from its rows and back.
+//! The rollout of the revisions of a service, from the rows of the loop and back. [`crate::rollouts`] has the mapping.
 
-use berth_autoscaling::rollout::{Plan, Revision, RevisionNumber, RevisionState, Rollout};
-use berth_service_types::revisions::RevisionState as StoredState;
+use berth_autoscaling::rollout::{Plan, RevisionNumber, Rollout};
 use berth_store::services::replicas::LoopRevision;
+use berth_store::services::revisions::StoredProgress;
 
-const fn to_state(state: StoredState) -> RevisionState {
-    match state {
-        StoredState::Staging => RevisionState::Staging,
-        StoredState::Canary => RevisionState::Canary,
-        StoredState::Live => RevisionState::Live,
-        StoredState::Draining => RevisionState::Draining,
-        StoredState::Retired => RevisionState::Retired,
-        StoredState::RolledBack => RevisionState::RolledBack,
+use crate::rollouts::{restored, stored};
+
+fn progress(row: &LoopRevision) -> StoredProgress {
+    StoredProgress {
+        number: row.number,
+        state: row.state,
+        weight_percent: row.weight_percent,
+        goal_percent: row.goal_percent,
+        held: row.held,
+        returns: row.returns,
+        before_number: row.before_number,
     }
-}
-
-const fn to_stored(state: RevisionState) -> StoredState {
-    match state {
-        RevisionState::Staging => StoredState::Staging,
-        RevisionState::Canary => StoredState::Canary,
-        RevisionState::Live => StoredState::Live,
-        RevisionState::Draining => StoredState::Draining,
-        RevisionState::Retired => StoredState::Retired,
-        RevisionState::RolledBack => StoredState::RolledBack,
-    }
-}
-
-fn percent(stored: i64) -> u8 {
-    u8::try_from(stored.clamp(0, 100)).unwrap_or(0)
 }
 
 /// The number of a revision; `None` beyond the range of the rollout.
@@ -37,36 +25,22 @@ pub fn number(row: &LoopRevision) -> Option<RevisionNumber> {
 
 /// The rollout of these rows. `steps` has the percentages of the revision on its way to become live.
 pub fn load(rows: &[LoopRevision], steps: &[u8]) -> Rollout {
-    let revision = |row: &LoopRevision| Revision {
-        state: to_state(row.state),
-        // The weight of the live revision follows from that of the canary.
-        percent: if row.state == StoredState::Canary { percent(row.weight_percent) } else { 0 },
-        goal: percent(row.goal_percent),
-        held: row.held,
-        returns: row.returns,
-        before: row.before_number.and_then(|number| RevisionNumber::try_from(number).ok()),
-    };
-    let revisions = rows.iter().filter_map(|row| Some((number(row)?, revision(row))));
+    let revisions = rows.iter().filter_map(|row| restored(&progress(row)));
     Rollout::restored(Plan::new(steps.to_vec()).unwrap_or_default(), revisions)
 }
 
 /// The row of a revision as the rollout has it now, with the reason for a changed state.
 pub fn store(rollout: &Rollout, row: &LoopRevision, detail: Option<&str>) -> LoopRevision {
-    let own = number(row);
-    let Some((_, revision)) = rollout.revisions().find(|(number, _)| Some(*number) == own) else {
-        return row.clone();
-    };
-    let weight = rollout.weights().into_iter().find(|(number, _)| Some(*number) == own);
-    let state = to_stored(revision.state);
-    let kept = if state == row.state { row.detail.clone() } else { String::new() };
+    let Some(new) = number(row).and_then(|own| stored(rollout).remove(&own)) else { return row.clone() };
+    let kept = if new.state == row.state { row.detail.clone() } else { String::new() };
     LoopRevision {
-        state,
+        state: new.state,
         detail: detail.map_or(kept, str::to_owned),
-        weight_percent: i64::from(weight.map_or(0, |(_, percent)| percent)),
-        goal_percent: i64::from(revision.goal),
-        held: revision.held,
-        returns: revision.returns,
-        before_number: revision.before.map(i64::from),
+        weight_percent: new.weight_percent,
+        goal_percent: new.goal_percent,
+        held: new.held,
+        returns: new.returns,
+        before_number: new.before_number,
         ..row.clone()
     }
 }
@@ -74,6 +48,7 @@ pub fn store(rollout: &Rollout, row: &LoopRevision, detail: Option<&str>) -> Loo
 #[cfg(test)]
 mod tests {
     use berth_autoscaling::rollout::Event;
+    use berth_service_types::revisions::RevisionState as StoredState;
     use berth_types::ids::{RevisionId, ServiceId};
     use uuid::Uuid;
 
