@@ -235,10 +235,10 @@ pub struct NewToken {
     pub name: String,
     /// The role of requests with the token.
     pub role: Role,
-    /// The scopes of requests with the token, 1 to 12; `admin` when absent. Each is within the scopes of the token
+    /// The scopes of requests with the token, at least one; `admin` when absent. Each is within the scopes of the token
     /// that creates it.
     #[serde(default = "everything")]
-    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 12)))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = ApiScope::ALL.len())))]
     pub scopes: Vec<ApiScope>,
     /// The networks from which requests are accepted, at most 16, such as `192.0.2.0/24` or `2001:db8::/32`;
     /// requests from everywhere when empty.
@@ -266,10 +266,10 @@ pub struct NewOperatorToken {
         schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
     )]
     pub name: String,
-    /// The scopes of requests with the token, 1 to 12; `admin` when absent. Each is within the scopes of the token
+    /// The scopes of requests with the token, at least one; `admin` when absent. Each is within the scopes of the token
     /// that creates it.
     #[serde(default = "everything")]
-    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 12)))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = ApiScope::ALL.len())))]
     pub scopes: Vec<ApiScope>,
     /// The networks from which requests are accepted, at most 16, such as `192.0.2.0/24` or `2001:db8::/32`;
     /// requests from everywhere when empty.

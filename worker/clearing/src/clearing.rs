@@ -169,7 +169,8 @@ impl MemoryClearing {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
+
+    use berth_test_programs::write_program;
 
     use super::*;
 
@@ -187,8 +188,7 @@ mod tests {
              echo '{{\"cleared\":{{\"cleared_bytes\":5,\"total_bytes\":6,\"samples\":7,\"took_ms\":8}}}}'\n",
             dir.display()
         );
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&program, &script).unwrap();
         ClearingHelper { program, library: None, variables: Vec::new() }
     }
 

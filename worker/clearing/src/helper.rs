@@ -208,16 +208,16 @@ fn wait_for_result(
 mod tests {
     use std::cell::RefCell;
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
+
+    use berth_test_programs::write_program;
 
     use super::*;
 
     /// A helper that is a shell script.
     fn helper(dir: &Path, script: &str) -> ClearingHelper {
         let program = dir.join("helper");
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&program, &format!("#!/bin/sh\n{script}\n")).unwrap();
         ClearingHelper { program, library: None, variables: vec![("A".to_owned(), "b".to_owned())] }
     }
 

@@ -110,16 +110,16 @@ impl ResetProgram {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
+
+    use berth_test_programs::write_program;
 
     use super::*;
 
     /// A program that does `text`.
     fn program(dir: &Path, text: &str) -> ResetProgram {
         let path = dir.join("nvidia-smi");
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&path, &format!("#!/bin/sh\n{text}\n")).unwrap();
         ResetProgram::new(path)
     }
 

@@ -384,6 +384,8 @@ impl Podman {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use berth_test_programs::write_program;
+
     use super::*;
 
     pub fn podman(data: &Path) -> Podman {
@@ -442,8 +444,7 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("podman");
         let script = "#!/bin/sh\ncase \"$*\" in *info*) echo \"4.3.1 overlay\";; *bad*) exit 3;; *) exec sleep 60;; esac\n";
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        write_program(&program, script).unwrap();
         let podman = Podman { program, ..podman(Path::new("/d")) };
         assert_eq!(podman.run_within(&["info"], 30).as_deref(), Ok("4.3.1 overlay"));
         assert!(podman.run_within(&["bad"], 30).unwrap_err().starts_with("podman bad:"));

@@ -167,8 +167,9 @@ impl DeviceTree {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
+
+    use berth_test_programs::write_program;
 
     use super::*;
 
@@ -234,8 +235,7 @@ mod tests {
         let cases: String = nodes.iter().map(make).collect();
         let asked = dir.join("asked");
         let text = format!("#!/bin/sh\necho \"$@\" >> {}\ncase \"$*\" in\n{cases}esac\n", asked.display());
-        fs::write(&program, text).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&program, &text).unwrap();
         Modprobe::new(program)
     }
 

@@ -94,7 +94,8 @@ fn run(program: &Path, args: &[String], limit: Duration) -> io::Result<Option<Ex
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
+
+    use berth_test_programs::write_program;
 
     use super::*;
 
@@ -102,8 +103,7 @@ mod tests {
     fn helper(dir: &Path, text: &str) -> Modprobe {
         let program = dir.join("nvidia-modprobe");
         let script = format!("#!/bin/sh\necho \"$@\" >> {}/asked\n{text}\n", dir.display());
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&program, &script).unwrap();
         Modprobe::new(program)
     }
 

@@ -1,9 +1,8 @@
 //! Sandboxes that bubblewrap cannot complete.
 
-use std::os::unix::fs::PermissionsExt;
-
 use berth_isolation::sandbox::{BindMount, Sandbox};
 use berth_proto::Secret;
+use berth_test_programs::write_program;
 
 use crate::stage::{Script, Stage};
 
@@ -35,8 +34,7 @@ fn failing_bubblewrap(stage: &mut Stage, failures: u32) {
         count = count.display(),
         program = program.display()
     );
-    std::fs::write(&script, text).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&script, &text).unwrap();
     *program = script;
 }
 
