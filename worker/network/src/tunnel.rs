@@ -89,8 +89,17 @@ pub fn run(interface: &str) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     // No socket with a name: another process cannot ask for the keys. The device ends with this end of the pair.
     let (own_end, device_end) = UnixStream::pair().map_err(|error| error.to_string())?;
-    let config =
-        DeviceConfig { n_threads: THREADS, uapi_fd: device_end.into_raw_fd(), ..DeviceConfig::default() };
+    let config = DeviceConfig {
+        n_threads: THREADS,
+        // Each further queue is opened by the name of the interface in a thread that can begin after `READY`. The
+        // interface is in another namespace by then, so the thread would make a second one and lose its packets there.
+        use_multi_queue: false,
+        // A connected socket receives the packets of its peer before any other socket with this port. The tunnel of an
+        // earlier gang that ends late would receive those of this one.
+        use_connected_socket: false,
+        uapi_fd: device_end.into_raw_fd(),
+        ..DeviceConfig::default()
+    };
     let mut device = DeviceHandle::new(interface, config).map_err(|error| error.to_string())?;
     configure(&own_end, &configuration)?;
     drop(configuration);

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
+use socket2::SockRef;
 
 /// A silent peer is probed after this time, so often, and at this distance in seconds.
 const PROBE_AFTER_S: u32 = 5;
@@ -12,6 +13,8 @@ const PROBE_EVERY_S: u32 = 2;
 const PROBES: u32 = 5;
 /// The longest time without an acknowledgement of sent bytes in milliseconds.
 const UNACKNOWLEDGED_MS: u32 = 15_000;
+/// The most bytes that wait in the kernel to be sent. With megabytes a slow link needs many seconds after the last write.
+const WAITING_BYTES: u32 = 256 << 10;
 
 /// The time until a deadline. `None`: it has passed.
 pub(super) fn left_until(deadline: Instant) -> Option<Duration> {
@@ -26,7 +29,7 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     setsockopt(stream, sockopt::TcpKeepInterval, &PROBE_EVERY_S)?;
     setsockopt(stream, sockopt::TcpKeepCount, &PROBES)?;
     setsockopt(stream, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)?;
-    Ok(())
+    SockRef::from(stream).set_tcp_notsent_lowat(WAITING_BYTES)
 }
 
 /// The time for one call until the deadline. A limit of zero is an error, so the shortest is a millisecond.
