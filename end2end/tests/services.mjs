@@ -139,7 +139,9 @@ test('a service is scaled by its dialog', async () => {
   await scaling.getByRole('button', { name: 'Change scaling' }).click();
   await scaling.waitFor({ state: 'hidden' });
   await page.getByText('The service keeps 2 replicas.').waitFor();
-  const rows = page.getByRole('table', { name: 'Replicas' }).getByRole('row').filter({ hasText: 'ready' });
+  // The head of the table has the words "Ready since".
+  const rows = page.getByRole('table', { name: 'Replicas' }).getByRole('row')
+    .filter({ has: page.locator('.table__state').getByText('ready', { exact: true }) });
   await waitFor('two ready replicas', async () => (await rows.count()) === 2, READY_MS);
   await page.getByRole('img', { name: /^Replicas: 2 ready/ }).waitFor();
 });

@@ -9,11 +9,13 @@ BENCH_GATEWAY_SECONDS (10) is the length of each measurement, and BENCH_STREAMS 
 from __future__ import annotations
 
 import functools
+import http.client
 import json
 import os
 import re
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -24,10 +26,10 @@ from typing import Any
 from processes import Service, adopt_orphans
 from rest import Failed
 from service_site import ServiceSite, obstacle
-from worker_bench import ROOT, MakeRow, Row, free_port, wait_for
+from worker_bench import DEADLINE_S, ROOT, MakeRow, Row, free_port, wait_for
 
 SECONDS, STREAMS = int(os.environ.get("BENCH_GATEWAY_SECONDS") or 10), int(os.environ.get("BENCH_STREAMS") or 1_000)
-CONNECTIONS, REPLICAS, TOKENS_PER_S = 32, 2, 50
+CONNECTIONS, REPLICAS, TOKENS_PER_S, WAKES = 32, 2, 50, 5
 # Tokens of a stream that outlasts the opening of all others and the measurement.
 STREAM_TOKENS = TOKENS_PER_S * (SECONDS + 150)
 MODEL, PORT = "stub", 8000
@@ -36,7 +38,7 @@ EXAMPLES = ROOT / "target/release/examples"
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 HAPROXY = """
 global
-    maxconn 20000
+    maxconn 4096
 defaults
     mode http
     timeout connect 5s
@@ -89,7 +91,7 @@ http {{
 
 def build() -> None:
     """The upstream and the load. Python would be what is measured, so both are programs."""
-    argv = ["cargo", "build", "--quiet", "--release", "-p", "berth-gateway", "--example", "upstream", "--example", "load"]
+    argv = ["cargo", "build", "--quiet", "--release", "--workspace", "--example", "upstream", "--example", "load"]
     subprocess.run(argv, check=True, cwd=ROOT)
 
 
@@ -174,8 +176,53 @@ def nginx(site: ServiceSite, ports: list[int]) -> tuple[str, int] | None:
     return re.findall(r"nginx/(\S+)", said)[0], port
 
 
-def through_gateway(site: ServiceSite) -> tuple[dict[str, Any], int, str]:
-    """The figures of streams, with the port of the gateway and the key."""
+def own_start_ms(site: ServiceSite) -> float:
+    """The median time from the start of the upstream alone to its first answer."""
+    took = []
+    for _ in range(WAKES):
+        port, began = free_port(), time.perf_counter()
+        alone = site.service("upstream-alone", str(EXAMPLES / "upstream"), "--listen", f"127.0.0.1:{port}")
+        wait_for("the upstream alone", lambda: status_of(port, None) == 200, 0.001)
+        took.append((time.perf_counter() - began) * 1000)
+        site.kill(alone)
+    return statistics.median(took)
+
+
+def wake_ms(site: ServiceSite, service: str, port: int, key: str) -> float:
+    """The median time from a request for the sleeping service to its answer."""
+    scaling = {"min_replicas": 0, "max_replicas": 1, "target_requests": 10_000, "down_delay_s": 0, "idle_s": 1}
+    site.api("PATCH", service, {"scaling": scaling})
+
+    def is_asleep() -> bool:
+        seen = site.api("GET", service)
+        return seen["state"] == "asleep" and not seen["replicas"]
+
+    took = []
+    for _ in range(WAKES):
+        wait_for("the service to fall asleep", is_asleep)
+        began = time.perf_counter()
+        if (status := status_of(port, key)) != 200:
+            raise Failed(f"the request for the sleeping service was answered with {status}")
+        took.append((time.perf_counter() - began) * 1000)
+    return statistics.median(took)
+
+
+def status_of(port: int, key: str | None) -> int:
+    """The status of one request; 0 while nobody accepts connections."""
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    body = {"model": MODEL, "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}]}
+    try:
+        link.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        return link.getresponse().status
+    except ConnectionRefusedError:
+        return 0
+    finally:
+        link.close()
+
+
+def through_gateway(site: ServiceSite) -> tuple[dict[str, Any], str, int, str]:
+    """The figures of streams, with the service, the port of the gateway and the key."""
     site.upload("upstream", "upstream", (EXAMPLES / "upstream").read_bytes())
     # An uploaded file is not executable.
     script = ('cp "$BERTH_VOLUME_UPSTREAM/upstream" upstream && chmod 700 upstream && '
@@ -198,7 +245,7 @@ def through_gateway(site: ServiceSite) -> tuple[dict[str, Any], int, str]:
         open_kb.append(rss_kb(process))
 
     figures = streams(port, key, opened)
-    return figures | {"kb_per_stream": (open_kb[0] - before_kb) / STREAMS}, port, key
+    return figures | {"kb_per_stream": (open_kb[0] - before_kb) / STREAMS}, service, port, key
 
 
 def answers(port: int, key: str) -> bool:
@@ -218,7 +265,7 @@ def gateway() -> dict[str, Any]:
     build()
     site = ServiceSite("1xH100-80GB")
     try:
-        streaming, port, key = through_gateway(site)
+        streaming, service, port, key = through_gateway(site)
         ports = upstreams(site)
         peers = {"haproxy": haproxy(site, ports), "nginx": nginx(site, ports)}
         best = requests(port, key)
@@ -230,7 +277,8 @@ def gateway() -> dict[str, Any]:
                 "version": peer[0], "requests": requests(peer[1], None), "streams": streams(peer[1], None)}
         # A machine does not keep its speed, so ours is measured before and after theirs.
         found["again"] = requests(port, key)
-        return found
+        # Last, because the service sleeps from then on.
+        return found | {"own_start_ms": own_start_ms(site), "wake_ms": wake_ms(site, service, port, key)}
     finally:
         site.close()
 
@@ -258,11 +306,20 @@ def gateway_rows(row: MakeRow) -> list[Row]:
         theirs = said["haproxy"]["requests"]["per_second"]
         ratio = row("gateway-beside-haproxy", ours / theirs, "", 0.5, least=True, note="HAProxy without keys, meter and TLS")
         rows.append(ratio | {"value": round(ours / theirs, 2), "peer": round(theirs, 1)})
-    added_ms = (said["half"]["p99_us"] - said["direct"]["p99_us"]) / 1000
-    note = (f"{said['half']['p99_us'] / 1000:.2f} ms beside {said['direct']['p99_us'] / 1000:.2f} ms without a gateway, "
-            f"both at {said['requests']['per_second'] / 2:.0f}/s")
-    rows.append(row("gateway-added-p99", added_ms, "ms", 1, note=note) | {"value": round(added_ms, 2)})
-    return rows + stream_rows(row, said, names)
+    for name, goal in (("p50", None), ("p99", 1)):
+        half_ms, direct_ms = (said[way][f"{name}_us"] / 1000 for way in ("half", "direct"))
+        note = f"{half_ms:.2f} ms beside {direct_ms:.2f} ms without a gateway, both at {said['requests']['per_second'] / 2:.0f}/s"
+        added = row(f"gateway-added-{name}", half_ms - direct_ms, "ms", goal, note=note)
+        rows.append(added | {"value": round(half_ms - direct_ms, 2)})
+    return rows + stream_rows(row, said, names) + wake_rows(row, said)
+
+
+def wake_rows(row: MakeRow, said: dict[str, Any]) -> list[Row]:
+    note = f"median of {WAKES} first requests; the program of the replica alone starts in {said['own_start_ms']:.0f} ms"
+    test = "three_gateways_pass_exactly_as_many_of_a_thousand_requests_as_the_balance_pays"
+    budget = f"1,000 racing requests on a budget for 10 with three gateways: the test {test}"
+    return [row("gateway-wake", said["wake_ms"], "ms", None, note=note) | {"peer": round(said["own_start_ms"], 1)},
+            row("gateway-budget", None, "", None, note=budget)]
 
 
 def stream_rows(row: MakeRow, said: dict[str, Any], names: dict[str, str]) -> list[Row]:
@@ -270,8 +327,9 @@ def stream_rows(row: MakeRow, said: dict[str, Any], names: dict[str, str]) -> li
         return f"{figures['p99_us'] / 1000:.0f} ms at {figures['tokens_per_second']:.0f} tokens/s"
 
     ours = said["streams"]
-    beside = ", ".join(f"{name} {delays(said[peer]['streams'])}" for peer, name in names.items() if said[peer])
-    note = f"{STREAMS} streams of {TOKENS_PER_S} tokens/s" + (f"; {beside}" if beside else "")
+    beside = ", ".join(
+        f"{name} {delays(said[peer]['streams'])}" if said[peer] else f"{name} is not installed" for peer, name in names.items())
+    note = f"{STREAMS} streams of {TOKENS_PER_S} tokens/s; {beside}"
     per_stream = row("gateway-stream-memory", ours["kb_per_stream"], "kB", 16, note="growth of the resident memory for each open stream")
     return [row("gateway-stream-p99", ours["p99_us"] / 1000, "ms", 50, note=note),
             row("gateway-stream-tokens", ours["tokens_per_second"], "tokens/s", 0.9 * STREAMS * TOKENS_PER_S, least=True),
@@ -279,8 +337,8 @@ def stream_rows(row: MakeRow, said: dict[str, Any], names: dict[str, str]) -> li
 
 
 BENCHES: dict[str, Callable[[MakeRow], list[Row]]] = {
-    "gateway-requests gateway-beside-haproxy gateway-added-p99 gateway-stream-p99 gateway-stream-tokens gateway-stream-memory":
-        gateway_rows,
+    "gateway-requests gateway-beside-haproxy gateway-added-p50 gateway-added-p99 gateway-stream-p99 gateway-stream-tokens "
+    "gateway-stream-memory gateway-wake gateway-budget": gateway_rows,
 }
 
 

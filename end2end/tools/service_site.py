@@ -17,6 +17,10 @@ NODE = "quay"
 PART_BYTES = 8 << 20
 
 
+class NoSandbox(Failed):
+    """Jobs have no sandbox on this machine."""
+
+
 def obstacle() -> str | None:
     """The reason why services cannot run here; None if they can."""
     absent = [name for name in ("berth-portal", "berth-worker", "berth-gateway") if not (DIST / name).exists()]
@@ -35,7 +39,7 @@ class ServiceSite(Site):
             self.ready(1)
             self.price()
             if self.operator.items("/operator/nodes")[0]["unisolated"]:
-                raise Failed("no sandbox works here, so two replicas on one node cannot have the same port")
+                raise NoSandbox("no sandbox works here, so two replicas on one node cannot have the same port")
         except BaseException:
             self.close()
             raise

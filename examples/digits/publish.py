@@ -3,11 +3,13 @@
 
     publish.py [arguments of train.py]        for example: publish.py --epochs 40
 
-The first job trains and writes the next version of the volume `digits-model`. The second job depends on it and checks the
-model. Only a checked model serves. Portal, token and organization (org_…) come from BERTH_URL, BERTH_TOKEN and BERTH_ORG;
-whatever is not set is read from ./data/demo.json, which `make demo` writes. BERTH_OFFERING picks another offering.
+The first job trains and writes the model into a new volume. The second job depends on it, checks the model (check.py) and
+publishes it (release.py) with the token in the secret `digits-publisher`. Only a checked model serves. Portal, token and
+organization (org_…) come from BERTH_URL, BERTH_TOKEN and BERTH_ORG; whatever is not set is read from ./data/demo.json,
+which `make demo` writes. BERTH_OFFERING picks another offering.
 Needs Python 3.9 or later and nothing else.
 """
+import datetime
 import json
 import os
 import pathlib
@@ -17,11 +19,11 @@ import urllib.error
 import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
-VOLUME, VOLUME_BYTES = "digits-model", 16 << 20
+VOLUME_BYTES, SECRET, TOKEN_FILE, TOKEN_DAYS = 16 << 20, "digits-publisher", "publisher.token", 90
 TRAIN = 'python3 train.py "$@" --checkpoint model/checkpoint.json && cp train.py serve.py model/'
+PUBLISH = "python3 check.py model && exec python3 release.py service.json"
 ENDED = ("succeeded", "failed", "cancelled", "timed_out")
 WAIT_S, TIMEOUT_S = 3600, 60
-CANARY_PERCENT = [10, 50]
 
 
 class Refused(Exception):
@@ -45,12 +47,12 @@ class Portal:
         self.org = os.environ.get("BERTH_ORG") or tenant.get("organization")
         if not (self.url and self.token and self.org):
             raise SystemExit("publish.py: set BERTH_URL, BERTH_TOKEN and BERTH_ORG, or start beside data/demo.json")
-        self.gateway = demo.get("gateway", {}).get("url", "GATEWAY")
+        self.url = self.url.rstrip("/")
 
     def __call__(self, method, path, body=None):
         """The answer of a request about the organization."""
         data = None if body is None else json.dumps(body).encode()
-        address = f"{self.url.rstrip('/')}/api/v1/orgs/{self.org}{path}"
+        address = f"{self.url}/api/v1/orgs/{self.org}{path}"
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         request = urllib.request.Request(address, data, headers, method=method)
         try:
@@ -69,19 +71,42 @@ def files(*names):
     return {name: (HERE / name).read_text(encoding="utf-8") for name in names}
 
 
-def jobs(arguments, offering):
-    """Return the bodies of both jobs; the second one still needs its dependency."""
-    common = {"offering": offering, "network": "none", "max_duration_s": 1800}
+def service_with(volume, note, offering=None):
+    """Return the body of the service, whose replicas have the model of this volume."""
+    service = json.loads((HERE / "service.json").read_text(encoding="utf-8"))
+    job = service["revision"]["job"]
+    job["offering"] = offering or job["offering"]
+    job["volumes"][0]["name"] = volume
+    service["revision"]["note"] = note
+    return service
+
+
+def jobs(arguments, service, address):
+    """Return the bodies of both jobs; the second one still needs its dependency. `address`: the variables of the portal."""
+    job = service["revision"]["job"]
+    volume = job["volumes"][0]
+    common = {"offering": job["offering"], "max_duration_s": 1800}
     train = common | {
-        "name": "digits-train", "command": ["sh", "-c", TRAIN, "train", *arguments],
+        "name": "digits-train", "command": ["sh", "-c", TRAIN, "train", *arguments], "network": "none",
         "files": files("train.py", "serve.py", "digits.csv"),
-        "volumes": [{"name": VOLUME, "path": "model", "mode": "rw"}],
+        "volumes": [volume | {"mode": "rw"}],
     }
-    check = common | {
-        "name": "digits-check", "command": ["python3", "check.py", "model"], "files": files("check.py", "digits.csv"),
-        "volumes": [{"name": VOLUME, "path": "model"}],
+    publish = common | {
+        "name": "digits-publish", "command": ["sh", "-c", PUBLISH],
+        "files": files("check.py", "release.py", "digits.csv") | {"service.json": json.dumps(service)},
+        "volumes": [volume], "env": address, "secrets": [{"name": SECRET, "file": TOKEN_FILE}],
     }
-    return train, check
+    return train, publish
+
+
+def make_secret(portal):
+    """Put a token into the secret of the second job, once. It changes services and nothing else."""
+    if any(one["name"] == SECRET for one in portal("GET", "/secrets?limit=200")["items"]):
+        return
+    end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=TOKEN_DAYS)
+    token = {"name": SECRET, "role": "member", "scopes": ["services:write"], "expires_at": end.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    portal("PUT", f"/secrets/{SECRET}", {"value": portal("POST", "/tokens", token)["secret"]})
+    print(f"secret: {SECRET}, with a token until {token['expires_at']}", flush=True)
 
 
 def wait(portal, job):
@@ -97,31 +122,23 @@ def wait(portal, job):
 
 def main(arguments):
     portal = Portal()
-    service = json.loads((HERE / "service.json").read_text(encoding="utf-8"))
-    job = service["revision"]["job"]
-    job["offering"] = os.environ.get("BERTH_OFFERING") or job["offering"]
-    try:
-        portal("POST", "/volumes", {"name": VOLUME, "max_bytes": VOLUME_BYTES})
-    except Refused as error:
-        if error.code != 409:
-            raise
-        # The volume exists: training goes on from its model.
-    train, check = jobs(arguments, job["offering"])
+    # A replica has the version of a volume at its start, so each model has a volume of its own.
+    volume = datetime.datetime.now(datetime.timezone.utc).strftime("digits-%Y%m%d-%H%M%S")
+    service = service_with(volume, " ".join(arguments) or "the usual arguments", os.environ.get("BERTH_OFFERING"))
+    make_secret(portal)
+    portal("POST", "/volumes", {"name": volume, "max_bytes": VOLUME_BYTES})
+    train, publish = jobs(arguments, service, {"PORTAL_URL": portal.url, "PORTAL_ORG": portal.org})
     first = portal("POST", "/jobs", train)["id"]
-    second = portal("POST", "/jobs", check | {"depends_on": [{"job": first}]})["id"]
-    print(f"training: {first}\nchecking: {second}", flush=True)
+    second = portal("POST", "/jobs", publish | {"depends_on": [{"job": first}]})["id"]
+    print(f"volume: {volume}\ntraining: {first}\npublishing: {second}", flush=True)
     ended = wait(portal, second)
     if ended["state"] != "succeeded":
-        raise SystemExit(f"publish.py: {second} is {ended['state']}, so nothing changes in the service")
-    known = [one for one in portal("GET", "/services?limit=200")["items"] if one["name"] == service["name"]]
-    if known:
-        revision = service["revision"] | {"canary_percent": CANARY_PERCENT, "note": " ".join(arguments)}
-        number = portal("POST", f"/services/{known[0]['id']}/revisions", revision)["number"]
-        print(f"revision {number} of {known[0]['id']} gets {CANARY_PERCENT[0]} % of the requests first")
-    else:
-        known = [portal("POST", "/services", service)]
-        print(f"service: {known[0]['id']}")
-    print(f"ask it: {portal.gateway}{known[0]['path']}/")
+        raise SystemExit(f"publish.py: {second} is {ended['state']}, so no revision has this model; its log has the reason")
+    known = next(one for one in portal("GET", "/services?limit=200")["items"] if one["name"] == service["name"])
+    newest = max(known["revisions"], key=lambda one: one["number"])
+    print(f"service: {known['id']}, revision {newest['number']} is {newest['state']} with {newest['weight_percent']} % of the requests")
+    gateways = portal("GET", "/service-gateways")["items"]
+    print(f"ask it: {gateways[0]['url'] if gateways else 'GATEWAY'}{known['path']}/")
     return 0
 
 

@@ -23,7 +23,7 @@ class Serving(unittest.TestCase):
         """The directory of a job whose volume has a trained network, by the command of the training job."""
         cls.folder = pathlib.Path(tempfile.mkdtemp())
         cls.addClassCleanup(shutil.rmtree, cls.folder)
-        body, _ = publish.jobs(["--epochs", "5"], "none")
+        body, _ = publish.jobs(["--epochs", "5"], publish.service_with("digits-1", "five epochs"), {})
         for name, text in body["files"].items():
             (cls.folder / name).write_text(text, encoding="utf-8")
         (cls.folder / "model").mkdir()
@@ -99,11 +99,14 @@ class Serving(unittest.TestCase):
         self.assertIn("at least 99.9% is necessary", refused.stdout)
 
     def test_the_service_mounts_the_volume_of_the_training(self):
-        service = json.loads((HERE / "service.json").read_text(encoding="utf-8"))
+        service = publish.service_with("digits-7", "", "a30")
+        trained, published = publish.jobs([], service, {})
         used = service["revision"]["job"]["volumes"]
-        trained, checked = publish.jobs([], "none")
-        self.assertEqual(used, checked["volumes"])
-        self.assertEqual([{**one, "mode": "rw"} for one in used], trained["volumes"])
+        self.assertEqual(used, [{"name": "digits-7", "path": "model"}])
+        self.assertEqual(published["volumes"], used)
+        self.assertEqual(trained["volumes"], [{**one, "mode": "rw"} for one in used])
+        self.assertEqual({body["offering"] for body in (trained, published, service["revision"]["job"])}, {"a30"})
+        self.assertEqual(json.loads(published["files"]["service.json"]), service)
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ fn StopDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoView {
             confirm=Callback::new(stop)
         >
             <p>
-                "All requests are refused at once, also those in progress. The replicas end and cost nothing more. Address, revisions and figures stay, and you can start the service again."
+                "New requests are refused at once. Each replica ends after its requests in progress and then costs nothing more. Address, revisions and figures stay, and you can start the service again."
             </p>
         </ConfirmDialog>
     }
@@ -147,7 +147,7 @@ fn DeleteDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoView {
             confirm=Callback::new(delete)
         >
             <p>
-                "The address ends at once, the replicas end, and requests in progress fail. The jobs of the replicas stay in the list of jobs. The service and its revisions cannot be restored."
+                "The address ends at once, and each replica ends after its requests in progress. The jobs of the replicas stay in the list of jobs. The service and its revisions cannot be restored."
             </p>
         </ConfirmDialog>
     }
