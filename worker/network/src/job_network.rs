@@ -289,6 +289,11 @@ impl JobNetwork {
         entered.and(self.remove(TRIAL))
     }
 
+    /// True if jobs have the network of the host, so two jobs cannot listen at one port.
+    pub const fn is_of_host(&self) -> bool {
+        self.own.is_none()
+    }
+
     /// Makes the namespace of an attempt with access to the internet only.
     ///
     /// # Errors

@@ -10,6 +10,9 @@ use super::directory::Attempt;
 use super::rdma::RdmaAccess;
 use crate::devices::AttemptDevice;
 
+/// The variable with the port of a replica.
+const PORT_VARIABLE: &str = "PORT";
+
 /// The job's variables. The sandbox programs start with them too, so deferred variables are left out there. In an
 /// image podman passes all of them on, with the secret ones. A device without a name is an error.
 pub(super) fn environment(
@@ -42,6 +45,10 @@ pub(super) fn environment(
     env.extend(early.map(|(k, v)| (k.clone(), v.clone())));
     if !spec.image.is_empty() {
         env.extend(secret_files::variables(spec));
+    }
+    if let Some(replica) = &attempt.record.replica {
+        env.retain(|(name, _)| name != PORT_VARIABLE);
+        env.push((PORT_VARIABLE.to_owned(), replica.port.to_string()));
     }
     // These describe facts, so a job cannot change them.
     let fixed = [

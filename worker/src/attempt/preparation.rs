@@ -3,6 +3,7 @@
 //! Each resource is recorded before its creation, so a restarted daemon finds it. Blocking.
 
 use std::io;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -46,6 +47,11 @@ fn podman(host: &Host) -> Result<&Podman, JobFailure> {
     let off =
         |why: &String| start_failure("image.unavailable", format!("This node cannot run images: {why}"));
     host.images.as_ref().map_err(off)
+}
+
+/// A free port of the loopback. The program of the replica is the next to use it.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 /// Writes a script, and returns the command that runs it.
@@ -102,6 +108,7 @@ impl Preparation<'_> {
             self.make_device(index)?;
         }
         self.write_secret_files()?;
+        self.choose_port()?;
         let command = match &spec.script {
             None => spec.command.clone(),
             Some(text) => write_script(&work, text).map_err(unwritable)?,
@@ -116,6 +123,18 @@ impl Preparation<'_> {
             self.contained_launch(&work, &command)?
         };
         self.start_shim(&launch)
+    }
+
+    /// Gives a replica on the network of the host a free port, because another replica can have the port of its revision.
+    fn choose_port(&mut self) -> Result<(), JobFailure> {
+        let spec = self.spec;
+        let is_on_host = spec.host_network || (self.host.network.is_of_host() && !spec.no_network);
+        let Some(replica) = self.attempt.record.replica.as_mut().filter(|_| is_on_host) else {
+            return Ok(());
+        };
+        replica.port = free_port().map_err(unwritable)?;
+        // A restarted daemon dials it too.
+        self.attempt.save().map_err(unwritable)
     }
 
     /// Writes the job's files, its checkpoint, and the mount points of its volumes.
