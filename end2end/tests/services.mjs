@@ -144,7 +144,7 @@ test('a service is scaled by its dialog', async () => {
   const rows = page.getByRole('table', { name: 'Replicas' }).getByRole('row')
     .filter({ has: page.locator('.table__state').getByText('ready', { exact: true }) });
   await waitFor('two ready replicas', async () => (await rows.count()) === 2, READY_MS);
-  await page.getByRole('group', { name: /^Replicas: 2 ready/ }).waitFor();
+  await page.getByRole('img', { name: /^Replicas: 2 ready/ }).waitFor();
 });
 
 test('a link in the table keeps the focus while the page refreshes', async () => {

@@ -98,7 +98,6 @@ pub fn run(interface: &str) -> Result<(), String> {
         // earlier gang that ends late would receive those of this one.
         use_connected_socket: false,
         uapi_fd: device_end.into_raw_fd(),
-        ..DeviceConfig::default()
     };
     let mut device = DeviceHandle::new(interface, config).map_err(|error| error.to_string())?;
     configure(&own_end, &configuration)?;

@@ -43,10 +43,8 @@ pub fn Replicas(live: LiveService) -> impl IntoView {
         <section class="section">
             <div class="section__head">
                 <h2>"Replicas"</h2>
-                {move || {
-                    bar.track();
-                    live.service.with_untracked(replica_bar)
-                }}
+                // A memo without a read follows nothing.
+                {move || bar.with(|_| live.service.with_untracked(replica_bar))}
                 <div class="section__aside">{button}</div>
             </div>
             <p class="prose">{move || rule.get()} " " {move || decision.get().map(|one| decision_view(&one))}</p>
