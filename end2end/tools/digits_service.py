@@ -17,13 +17,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from processes import adopt_orphans
 from rest import Failed
-from service_site import NoSandbox, ServiceSite, obstacle
+from service_site import NoSandbox, ServiceSite, obstacle, step
 from worker_bench import ROOT, SLICE, wait_for
 
 EXAMPLE = ROOT / "examples/digits"
@@ -173,16 +172,6 @@ class Scene:
         finally:
             link.close()
         return self.right()
-
-
-def step(name: str, check: Callable[[], str]) -> bool:
-    began = time.monotonic()
-    try:
-        text, word = check(), "ok"
-    except (Failed, OSError, LookupError, ValueError, subprocess.SubprocessError, http.client.HTTPException) as error:
-        text, word = f"{type(error).__name__}: {error}", "FAILED"
-    print(f"{word:6} {name} ({time.monotonic() - began:.1f} s): {text}", flush=True)
-    return word == "ok"
 
 
 def main() -> int:

@@ -12,12 +12,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 from processes import adopt_orphans
 from rest import Failed
-from service_site import ServiceSite, obstacle
+from service_site import ServiceSite, obstacle, step
 from worker_bench import ROOT, wait_for
 
 PACKAGES = ROOT / "target/tools/llama"
@@ -140,16 +139,6 @@ class Scene:
         answer = self.completion("/v1/completions", prompt="Wake up")
         took_s = time.monotonic() - began
         return f"the first request woke a replica and had {answer['usage']['completion_tokens']} tokens after {took_s:.1f} s"
-
-
-def step(name: str, check: Callable[[], str]) -> bool:
-    began = time.monotonic()
-    try:
-        text, word = check(), "ok"
-    except (Failed, OSError, LookupError, ValueError, subprocess.SubprocessError, http.client.HTTPException) as error:
-        text, word = f"{type(error).__name__}: {error}", "FAILED"
-    print(f"{word:6} {name} ({time.monotonic() - began:.1f} s): {text}", flush=True)
-    return word == "ok"
 
 
 def main() -> int:

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +138,14 @@ class ServiceSite(Site):
             for name in sums:
                 sums[name] += hour[name]
         return sums
+
+
+def step(name: str, check: Callable[[], str]) -> bool:
+    """Run a step and print its result. False after a failed one."""
+    began = time.monotonic()
+    try:
+        text, word = check(), "ok"
+    except (Failed, OSError, LookupError, ValueError, subprocess.SubprocessError, http.client.HTTPException) as error:
+        text, word = f"{type(error).__name__}: {error}", "FAILED"
+    print(f"{word:6} {name} ({time.monotonic() - began:.1f} s): {text}", flush=True)
+    return word == "ok"
