@@ -39,10 +39,11 @@ INSIDE = re.compile(rb"panicked|RUST_BACKTRACE|[a-z_]+\.rs:\d+|/\.cargo/|\bsqlx?
                     rb"|no such (?:table|column)|syntax error at|\bSELECT\b.{1,200}\bFROM\b|\bINSERT INTO\b"
                     rb"|UNIQUE constraint", re.IGNORECASE | re.DOTALL)
 # The scopes of the routes that a viewer may read. Money is not for viewers.
-READ_SCOPES = {"any", "jobs:read", "storage:read", "reservations:read", "fleet:read", "members:read", "scim"}
+READ_SCOPES = {"any", "jobs:read", "storage:read", "reservations:read", "services:read", "fleet:read", "members:read",
+               "scim"}
 # Their other reads are for those who may run jobs or manage the organization.
 BEYOND_VIEWERS = re.compile(r"/(submission|secrets|uploads/\{path\}|audit-events|invitations|tokens|webhooks|deliveries"
-                            r"|sso-provider|Users|Users/\{user\}|Groups|Groups/\{group\})$")
+                            r"|inference-keys|sso-provider|Users|Users/\{user\}|Groups|Groups/\{group\})$")
 
 
 def may_read(route: Route, kind: str) -> bool:

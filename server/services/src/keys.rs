@@ -191,14 +191,14 @@ impl InferenceKeys {
         Ok(wire_key(row, ServiceUse::default(), Some(secret)))
     }
 
-    /// A page of the keys of an organization, without their secrets.
+    /// A page of the keys of an organization, without their secrets. Budgets and spending are not for viewers.
     pub async fn list_keys(
         &self,
         caller: &Caller,
         org: OrgId,
         options: &ListOptions<InferenceKeyId>,
     ) -> Result<Page<InferenceKey>, Problem> {
-        self.context.authorise(caller, org, Right::View).await?;
+        self.context.authorise(caller, org, Right::Run).await?;
         let month = Timestamp::from_micros(month_start_day(self.context.now()).saturating_mul(DAY_US));
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();

@@ -54,6 +54,10 @@ async fn a_secret_of_a_key_is_shown_once_and_only_its_hash_is_stored() {
         assert_eq!(items(t, &member, &keys).await.len(), 2, "{engine}");
         t.post(&member, &keys, json!({"name": "more"})).await.problem(403, "auth.forbidden");
         t.call(&member, "DELETE", &path, Value::Null).await.problem(403, "auth.forbidden");
+        let token = json!({"name": "watch", "role": "viewer", "scopes": ["services:read"]});
+        let token = t.post(ada, &format!("/orgs/{}/tokens", setup.org), token).await.expect(201);
+        let viewer = Caller::Token(token["secret"].as_str().unwrap().to_owned());
+        t.get(&viewer, &keys).await.problem(403, "auth.forbidden");
         t.call(ada, "DELETE", &path, Value::Null).await.expect(204);
         t.call(ada, "DELETE", &path, Value::Null).await.problem(404, "object.not_found");
         let left = items(t, ada, &keys).await;
