@@ -104,7 +104,7 @@ pub fn remove(node: NodeId) -> impl Future<Output = Answer<()>> + Send + 'static
     send("DELETE", format!("/operator/nodes/{node}"), &(), None)
 }
 
-/// Changes the cordon or the labels of a node.
+/// Changes the cordon, the labels or the pool of a node.
 pub fn patch(node: NodeId, input: &PatchNode) -> impl Future<Output = Answer<Node>> + Send + 'static {
     send("PATCH", format!("/operator/nodes/{node}"), input, None)
 }

@@ -45,4 +45,4 @@ pub mod webhooks;
 pub use berth_billing_types::{budgets, documents, invoices, ledger, offerings, payments, usage};
 #[cfg(feature = "schema")]
 use berth_values::patterns;
-pub use berth_values::{Page, Sort, days, gangs, ids, lists, money, paths, problems, time};
+pub use berth_values::{Page, Sort, days, gangs, ids, lists, money, node_pools, paths, problems, time};

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, JoinTokenId, NodeId, OrgId};
 use crate::jobs::Placement;
+use crate::node_pools::NodePool;
 use crate::rdma::RdmaPort;
 use crate::time::Timestamp;
 
@@ -193,6 +194,9 @@ pub struct Node {
     /// organizations. No other organization sees the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedicated_to: Option<NodeOrg>,
+    /// The work that the node is for; absent for `both`.
+    #[serde(default, skip_serializing_if = "NodePool::is_both")]
+    pub pool: NodePool,
     /// The missing approval; absent for an approved node. Only operators see this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaiting_approval: Option<AwaitingApproval>,
@@ -342,6 +346,9 @@ pub struct PatchNode {
     /// labels. Absent for no change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopt_labels: Option<bool>,
+    /// The work that the node is for; runs that do not suit go on. Absent for no change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<NodePool>,
 }
 
 /// A board of a node as an operator saw it.

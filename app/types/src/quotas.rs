@@ -292,6 +292,7 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "node.drained",
     "node.labels_set",
     "node.lost",
+    "node.pool_set",
     "node.released",
     "node.removed",
     "node.returned",

@@ -376,7 +376,7 @@ fn final_state(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Op
         },
         (_, Outcome::Exited { code: 0 }) => (JobState::Succeeded, Some(0), None),
         (Machine::Stopping { cause: StopCause::Preempted { .. }, .. }, Outcome::Exited { code }) => {
-            let detail = "The job was preempted by a job of higher priority, and its retry policy excludes another attempt.";
+            let detail = "The job was preempted for a replica or a job of higher priority, and its retry policy excludes another attempt.";
             let failure = Failure { code: "job.preempted".to_owned(), detail: detail.to_owned() };
             (JobState::Failed, Some(code), Some(failure))
         }

@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use cases::{
-    ENUMERATED, ENUMERATED_DEDICATED, ENUMERATED_INSIDE, check, enumerated, enumerated_dedicated,
-    enumerated_inside, models, random, shrink,
+    ENUMERATED, ENUMERATED_DEDICATED, ENUMERATED_INSIDE, ENUMERATED_POOLS, check, enumerated,
+    enumerated_dedicated, enumerated_inside, enumerated_pools, models, random, shrink,
 };
 use regressions::regressions;
 
@@ -38,12 +38,14 @@ fn main() {
     let models: Vec<_> = models().into_iter().chain(regressions()).collect();
     let inside = ENUMERATED + ENUMERATED_INSIDE;
     let dedicated = inside + ENUMERATED_DEDICATED;
-    let fixed = dedicated + models.len() as u64;
+    let pools = dedicated + ENUMERATED_POOLS;
+    let fixed = pools + models.len() as u64;
     let case = |n: u64| match n {
         n if n < ENUMERATED => enumerated(n),
         n if n < inside => enumerated_inside(n - ENUMERATED),
         n if n < dedicated => enumerated_dedicated(n - inside),
-        n if n < fixed => models[(n - dedicated) as usize].clone(),
+        n if n < pools => enumerated_pools(n - dedicated),
+        n if n < fixed => models[(n - pools) as usize].clone(),
         n => random(seed + n, several),
     };
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);

@@ -1,16 +1,21 @@
 //! The application of facts.
 
+use std::collections::BTreeSet;
+
 use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::node_pools::NodePool;
 use berth_types::time::Timestamp;
 
 use super::facts::{Claim, ClaimBill, ClaimRank, Fact, JobFacts, OrgFacts, VersionedItem};
 use super::held::Basis;
-use super::queue::{Group, Lane};
-use super::{Engine, WaitingJob, hold};
+use super::{Engine, WaitingJob, hold, node_pools};
 use berth_placement::cluster::{
-    NodeFacts, Owner, Rank, network_need, set_egress_policy, set_own_only, tenancy,
+    NodeFacts, NodeIx, Owner, Rank, has_pools, network_need, present_work, set_egress_policy, set_own_only,
+    tenancy,
 };
 use berth_placement::fair_share::OrgIx;
+use berth_placement::pools::Work;
+use berth_placement::queue::{Group, Lane};
 use berth_placement::quotas::Need;
 use berth_placement::request::Ask;
 
@@ -75,7 +80,7 @@ fn put_org(engine: &mut Engine, facts: OrgFacts, now: Timestamp) {
 /// Adds the use of a claim (`sign` 1), or subtracts it (`sign` −1). A run inside a booking counts against
 /// no limit, since its booking bounds it.
 fn count(engine: &mut Engine, claim: &Claim, sign: i64, now: Timestamp) {
-    engine.preemptible.count(claim, sign);
+    engine.preemptible.count(claim, node_pools::run_kind(&engine.cluster, claim), sign);
     engine.ends.count(claim, sign);
     engine.shares.add_running(claim.org, sign * claim.milli, now);
     let org = engine.shares.index(claim.org);
@@ -107,12 +112,14 @@ pub(super) fn put_node(engine: &mut Engine, facts: NodeFacts) {
     let before = engine.cluster.changes();
     let known = engine.cluster.find_node(id).and_then(|index| engine.cluster.node(index));
     let (old_org, new_org) = (known.and_then(|node| node.facts.dedicated_to), facts.dedicated_to);
+    let change = begin_pool_change(engine, &facts);
     let index = engine.cluster.put_node(facts);
     if engine.cluster.changes() != before {
         engine.calendar.recount_node(&engine.cluster, index);
         // The new boards may draw less power than the old ones.
         engine.racks.mark_changed(&mut engine.cluster, index);
     }
+    end_pool_change(engine, change);
     if old_org != new_org {
         old_org.into_iter().chain(new_org).for_each(|org| requeue(engine, org));
     }
@@ -123,6 +130,54 @@ pub(super) fn put_node(engine: &mut Engine, facts: NodeFacts) {
             engine.cluster.hold(index, rank);
         }
     }
+}
+
+/// The change of a node, which may be one of its pool.
+struct PoolChange {
+    /// The runs on the node, if its pool changes.
+    owners: BTreeSet<Owner>,
+    had_pools: bool,
+}
+
+/// Counts runs by their kinds for preemptions (`sign` 1), or subtracts them (`sign` −1).
+fn count_kinds(engine: &mut Engine, owners: &BTreeSet<Owner>, sign: i64) {
+    let Engine { cluster, claims, preemptible, .. } = engine;
+    for claim in owners.iter().filter_map(|owner| claims.get(*owner)) {
+        preemptible.count(claim, node_pools::run_kind(cluster, claim), sign);
+    }
+}
+
+/// Prepares the change of a node: the kinds of its runs depend on its pool.
+fn begin_pool_change(engine: &mut Engine, facts: &NodeFacts) -> PoolChange {
+    let had_pools = has_pools(&engine.cluster);
+    let known = engine.cluster.find_node(facts.id).and_then(|index| engine.cluster.node(index));
+    if known.map_or(NodePool::Both, |node| node.facts.pool) == facts.pool {
+        return PoolChange { owners: BTreeSet::new(), had_pools };
+    }
+    let placed = known.into_iter().flat_map(|node| node.ranks.iter().map(|rank| rank.owner));
+    let unplaced = engine.unplaced.get(&facts.id).into_iter().flatten().copied();
+    let owners: BTreeSet<Owner> = placed.chain(unplaced).collect();
+    count_kinds(engine, &owners, -1);
+    PoolChange { owners, had_pools }
+}
+
+/// Completes the change of a node, and queues the waiting jobs anew if their kind counts now or not any more.
+fn end_pool_change(engine: &mut Engine, change: PoolChange) {
+    let PoolChange { owners, had_pools } = change;
+    count_kinds(engine, &owners, 1);
+    let ranks = owners.iter().filter_map(|owner| engine.claims.get(*owner)).flat_map(|claim| &claim.ranks);
+    let nodes: Vec<NodeIx> = ranks.filter_map(|rank| engine.cluster.find_node(rank.node)).collect();
+    nodes.into_iter().for_each(|node| engine.cluster.mark_changed(node));
+    if had_pools == has_pools(&engine.cluster) {
+        return;
+    }
+    let has_changed = |facts: &&JobFacts| {
+        let ask = engine.jobs.get(&facts.id).and_then(|waiting| waiting.ask);
+        ask.is_some_and(|ask| ask.shape.work != present_work(&engine.cluster, facts.request.work))
+    };
+    let jobs: Vec<JobFacts> =
+        engine.jobs.values().map(|waiting| &waiting.facts).filter(has_changed).cloned().collect();
+    jobs.into_iter().for_each(|facts| insert_anew(engine, facts));
 }
 
 /// Adds or replaces a waiting job.
@@ -172,7 +227,8 @@ fn enqueue(engine: &mut Engine, id: JobId) {
     // An invalid request stays out of the queue; `why` returns the reason.
     let Ok(ask) = Ask::from_request(&facts.request, facts.org, &mut engine.cluster) else { return };
     let seconds = facts.max_duration_s;
-    let group = Group { class: facts.priority.rank(), org: engine.shares.index(facts.org) };
+    let replica = facts.request.work == Work::Replica;
+    let group = Group { class: facts.priority.rank(), replica, org: engine.shares.index(facts.org) };
     let lane = Lane { ask: ask.for_anybody(), group, seconds, inside: facts.inside };
     (waiting.lane, waiting.ask) = (Some(lane), Some(ask));
     engine.queue.insert(lane, facts.queued_at, id);

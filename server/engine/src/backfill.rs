@@ -6,12 +6,14 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
+use super::claims::LowestClasses;
 use super::held::{Basis, hold_id};
+use super::node_pools::PreemptionRight;
 use super::preempt::{self, Preemptor, VictimSearch};
-use super::queue::{FailedSearch, Group, Turn};
 use super::{Decision, Engine, decide, hold, order, place, power, run_end};
 use berth_placement::calendar::Exclusions;
 use berth_placement::cluster::BookingId;
+use berth_placement::queue::{FailedSearch, Group, Turn};
 use berth_placement::request::Ask;
 
 /// The largest number of nodes of a cluster in which every waiting job may preempt.
@@ -31,8 +33,8 @@ pub(super) struct Backfill {
     representatives: HashMap<Ask, Ask>,
     /// For each ask and class the seconds from which on runs find no victims.
     victims_below: HashMap<(Ask, i64), i64>,
-    /// The lowest class of preemptible runs.
-    lowest: i64,
+    /// The lowest classes of preemptible runs.
+    lowest: LowestClasses,
     lines: Vec<BackfillLine>,
     order: BinaryHeap<Reverse<(Turn, usize)>>,
 }
@@ -59,7 +61,7 @@ impl Backfill {
             .copied()
             .unwrap_or(i64::MAX)
             .min(below);
-        let victims = match class > self.lowest {
+        let victims = match class > self.lowest.for_ask(own) {
             true => self.victims_below.get(&(*own, class)).copied().unwrap_or(i64::MAX),
             false => 0,
         };
@@ -77,7 +79,7 @@ impl Backfill {
 
     fn queue_line(&mut self, line: usize) {
         let lowest = self.lowest;
-        let open = |l: &&BackfillLine| l.shortest < l.below || lowest < i64::MAX;
+        let open = |l: &&BackfillLine| l.shortest < l.below || lowest.for_ask(&l.ask) < i64::MAX;
         let first = self.lines.get(line).filter(open).and_then(|l| l.firsts.peek());
         if let Some(Reverse((turn, _))) = first {
             self.order.push(Reverse((*turn, line)));
@@ -111,8 +113,8 @@ pub(super) struct PoolPass {
 /// Begins the backfill of a pool.
 pub(super) fn begin(engine: &mut Engine, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
     let lowest = match is_searched(engine) {
-        true => engine.preemptible.lowest(None).unwrap_or(i64::MAX),
-        false => i64::MAX,
+        true => LowestClasses::new(&engine.preemptible),
+        false => LowestClasses::NONE,
     };
     let mut backfill = Backfill {
         fits_below: BTreeMap::new(),
@@ -126,7 +128,8 @@ pub(super) fn begin(engine: &mut Engine, pass: &mut PoolPass, now: Timestamp, ou
     if engine.backfill && !pass.only_searches {
         for (ask, below, shortest) in open_asks(engine, pass, lowest, now) {
             let firsts = engine.queue.firsts(&ask, i64::MAX, order::turns(engine, now));
-            let firsts = firsts.filter(|(_, group)| below > 0 || group.class > lowest).map(Reverse);
+            let least = lowest.for_ask(&ask);
+            let firsts = firsts.filter(|(_, group)| below > 0 || group.class > least).map(Reverse);
             backfill.lines.push(BackfillLine { ask, below, full: false, shortest, firsts: firsts.collect() });
         }
         (0..backfill.lines.len()).for_each(|line| backfill.queue_line(line));
@@ -181,11 +184,11 @@ fn preempt_for_first(engine: &mut Engine, pass: &mut PoolPass, now: Timestamp, o
     // For each ask and class the seconds from which on runs find no victims.
     let mut impossible: HashMap<(Ask, i64), i64> = HashMap::new();
     for turn in engine.queue.first_turns(pass.pool, order::turns(engine, now), FIRST_PREEMPTORS) {
-        let lowest = engine.preemptible.lowest(None).unwrap_or(i64::MAX);
-        if held == Some(turn.job) || order::class(engine, turn.job).is_none_or(|class| class <= lowest) {
+        let lowest = LowestClasses::new(&engine.preemptible);
+        let Some((key, seconds)) = preemptor_key(engine, turn.job) else { continue };
+        if held == Some(turn.job) || key.1 <= lowest.for_ask(&key.0) {
             continue;
         }
-        let Some((key, seconds)) = preemptor_key(engine, turn.job) else { continue };
         // A longer run with the same ask and a later turn finds no more.
         if impossible.get(&key).is_some_and(|shorter| *shorter <= seconds) {
             continue;
@@ -283,7 +286,7 @@ fn try_next(
         let key = (own, group.class);
         match preempt::for_job(engine, pool, turn.job, None, now, out) {
             VictimSearch::Found(_) => {
-                backfill.lowest = engine.preemptible.lowest(None).unwrap_or(i64::MAX);
+                backfill.lowest = LowestClasses::new(&engine.preemptible);
                 if !engine.holds.is_aside(turn.job) {
                     finished = false;
                     backfill.victims_below.insert(key, 0);
@@ -325,10 +328,11 @@ fn longest_with_victims(
     now: Timestamp,
 ) -> i64 {
     let excluded = &hold::excluded_bookings(engine, job, false, now);
-    let (from, _) = preempt::span_after_grace(engine, None, class, seconds, now);
+    let right = PreemptionRight::new(ask, class);
+    let (from, _) = preempt::span_after_grace(engine, None, right, seconds, now);
     let shorter = begins_within(engine, seconds, from, excluded);
     let fits = |engine: &mut Engine, seconds: i64| {
-        let span = preempt::span_after_grace(engine, None, class, seconds, now);
+        let span = preempt::span_after_grace(engine, None, right, seconds, now);
         preempt::could_fit(engine, &Preemptor { class, ask: *ask, now, span, excluded })
     };
     first_below(engine, &shorter, fits)
@@ -374,7 +378,12 @@ fn representative(engine: &Engine, ask: &Ask) -> Ask {
 /// The asks that may fit on some node, each with the seconds from which on runs do not fit and the
 /// seconds of its shortest run; also asks that do not fit, of classes above the lowest preemptible one.
 /// After a search without a place only changed nodes are searched again.
-fn open_asks(engine: &mut Engine, pass: &PoolPass, lowest: i64, now: Timestamp) -> Vec<(Ask, i64, i64)> {
+fn open_asks(
+    engine: &mut Engine,
+    pass: &PoolPass,
+    lowest: LowestClasses,
+    now: Timestamp,
+) -> Vec<(Ask, i64, i64)> {
     let pool = pass.pool;
     let (yielding, stopped) = yielding_holds(engine, pass);
     let (changes, bookings) = (engine.cluster.changes(), power::bookings_version(engine, pool));
@@ -396,7 +405,8 @@ fn open_asks(engine: &mut Engine, pass: &PoolPass, lowest: i64, now: Timestamp) 
                 (failed.changes, below) = (changes, failed.seconds);
             }
         }
-        let outranks = lowest < i64::MAX && known.highest_class() > lowest;
+        let least = lowest.for_ask(ask);
+        let outranks = least < i64::MAX && known.highest_class() > least;
         if known.shortest() < below || outranks {
             open.push((*ask, below, known.shortest(), known.highest_class(), outranks));
         }

@@ -8,6 +8,7 @@ use super::facts::{Claim, ClaimBill, ClaimRank};
 use super::{Decision, Engine, apply, find_node_id, run_end};
 use berth_placement::calendar::NodeSlots;
 use berth_placement::cluster::Owner;
+use berth_placement::pools::Work;
 
 /// Removes the jobs that depend on the success of a job without success.
 pub(super) fn orphans(engine: &mut Engine, out: &mut Vec<Decision>) {
@@ -72,6 +73,8 @@ pub(super) fn start(
         requeues: false,
         models: facts.request.models.clone(),
         preemptible: facts.preemptible.then_some(facts.grace_s),
+        gives_back_ms: facts.gives_back_ms,
+        replica: facts.request.work == Work::Replica,
         saved_at: None,
         inside: facts.inside,
         bill: ClaimBill {

@@ -27,6 +27,8 @@ pub struct JobFacts {
     pub preemptible: bool,
     /// The seconds between its stop signal and SIGKILL, for saving its state.
     pub grace_s: i64,
+    /// The longest time so far between a stop for another job or a drain and the end of the run; `None` before the first.
+    pub gives_back_ms: Option<i64>,
     pub queued_at: Timestamp,
     pub depends_on: Vec<DependsOn>,
     /// The only booking inside which it may run.
@@ -76,6 +78,10 @@ pub struct Claim {
     pub models: Vec<Arc<str>>,
     /// The grace in seconds of a running attempt that may be preempted.
     pub preemptible: Option<i64>,
+    /// The longest time so far between such a stop and the end of the run.
+    pub gives_back_ms: Option<i64>,
+    /// True for a replica of a service.
+    pub replica: bool,
     /// The time up to which its work is saved.
     pub saved_at: Option<Timestamp>,
     /// The booking inside which it runs.

@@ -4,10 +4,10 @@ use berth_types::time::Timestamp;
 
 use super::facts::Claim;
 use super::held::Basis;
-use super::queue::Turn;
 use super::{Engine, hold, inside, order, place, ready};
 use berth_placement::calendar::{HANGS_S, LATE_S};
 use berth_placement::cluster::{BookingId, Models};
+use berth_placement::queue::Turn;
 
 /// Restores the firm holds of jobs with stopped runs. A new engine has none, and a closed node or a
 /// reached limit of the organization drops them.

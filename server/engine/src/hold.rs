@@ -9,7 +9,7 @@ use berth_types::time::Timestamp;
 
 use super::held::{Basis, HeldStart, hold_id, is_overdue};
 use super::ready::{self, ReadyTimes};
-use super::{Engine, order, place, power, run_end};
+use super::{Engine, node_pools, order, place, power, run_end};
 use berth_placement::calendar::{Booking, BookingKind, Exclusions, Expected, LATE_S};
 use berth_placement::cluster::{BookingId, Models};
 
@@ -97,7 +97,7 @@ fn renew_hold(engine: &mut Engine, job: JobId, pool: u64) {
 }
 
 /// Bookings that are no obstacle to a job: its own, and held starts of jobs with later turns. A firm held
-/// start gives way only to a job of a higher class that starts `at_once`.
+/// start gives way only to a job of a higher class that starts `at_once`, that of a replica only to a replica.
 pub(super) fn excluded_bookings(
     engine: &Engine,
     job: JobId,
@@ -105,15 +105,13 @@ pub(super) fn excluded_bookings(
     now: Timestamp,
 ) -> Vec<BookingId> {
     let mut out: Vec<BookingId> = engine.holds.get(job).map(|_| hold_id(job)).into_iter().collect();
-    let Some((own_turn, class)) = order::turn(engine, job, now).zip(order::class(engine, job)) else {
-        return out;
-    };
+    let Some(own_turn) = order::turn(engine, job, now) else { return out };
     let pool = engine.jobs.get(&job).and_then(|w| w.ask).map_or(u64::MAX, |ask| ask.shape.models.0);
     // Held starts behind a late victim are delayed as long as the victim is late.
     let is_late = engine.holds.get(job).is_some_and(|h| is_overdue(h.basis, h.due, now));
     for (other, held) in engine.holds.iter().filter(|(_, held)| meets(engine, held, pool)) {
-        let gives_way = held.basis != Basis::Stopped
-            || at_once && order::class(engine, other).is_some_and(|other_class| other_class < class);
+        let gives_way =
+            held.basis != Basis::Stopped || at_once && node_pools::may_go_before(engine, job, other);
         let is_later = order::turn(engine, other, now).is_some_and(|turn| turn > own_turn);
         if other != job && (gives_way && is_later || is_late && held.basis != Basis::Stopped) {
             out.push(hold_id(other));

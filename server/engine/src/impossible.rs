@@ -3,7 +3,7 @@
 use berth_types::ids::OrgId;
 
 use super::reasons::{Blocker, WaitReasons};
-use super::{Engine, order, place};
+use super::{Engine, node_pools, order, place};
 use berth_placement::cluster::{NodeIx, missing_storage};
 use berth_placement::networks::NetworkNeed;
 use berth_placement::request::{Ask, InvalidRequest, Request};
@@ -27,13 +27,14 @@ impl Engine {
         if self.cluster.nodes().iter().all(|n| n.facts.gpus.is_empty()) {
             return Ok(None);
         }
-        // An operator can install podman, mount a file system, start another worker, connect a port or dedicate a node at
-        // once, but not add boards.
+        // An operator can install podman, mount a file system, start another worker, connect a port, or dedicate a node or
+        // change its pool at once, but not add boards.
         let is_final = |blocker: &Blocker| match blocker {
             Blocker::Images { .. }
             | Blocker::Network { .. }
             | Blocker::Storage { .. }
-            | Blocker::OwnNodes { .. } => false,
+            | Blocker::OwnNodes { .. }
+            | Blocker::Pool { .. } => false,
             Blocker::Rdma { .. } => !waits_for_ports(self, &ask),
             _ => true,
         };
@@ -145,6 +146,10 @@ fn why_unable(engine: &Engine, ask: &Ask, able: &[NodeIx]) -> Option<Blocker> {
         if count(&anywhere) >= ask.nodes {
             return Some(Blocker::OwnNodes { busy: 0 });
         }
+    }
+    let anywhere = node_pools::any_pool(engine, ask);
+    if anywhere != *ask && able.len() < ask.nodes as usize && count(&anywhere) >= ask.nodes {
+        return Some(node_pools::blocker(ask, 0));
     }
     let (mut plain, mut without_rdma) = (*ask, *ask);
     (plain.shape.images, without_rdma.shape.rdma) = (false, false);

@@ -8,6 +8,7 @@ use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
 use super::held::{Basis, HeldStartInside, hold_id, is_late_by_victim, is_overdue};
+use super::node_pools::PreemptionRight;
 use super::place::{self, Candidate};
 use super::preempt::{self, cheapest_victims};
 use super::{Decision, Engine, Span, decide, order, run_end};
@@ -217,15 +218,17 @@ fn hold_inside(
         pass.first = true;
     }
     let below = pass.victims_below.get(&(job.ask, job.class)).copied().unwrap_or(i64::MAX);
-    let outranks = engine.preemptible.lowest(Some(id)).is_some_and(|lowest| lowest < job.class);
+    let right = PreemptionRight::new(&job.ask, job.class);
+    let lowest = engine.preemptible.lowest(Some(id), right.replica);
+    let outranks = lowest.is_some_and(|lowest| lowest < job.class);
     if !outranks || job.seconds >= below {
         return;
     }
-    let span = preempt::span_after_grace(engine, Some(id), job.class, job.seconds, now);
+    let span = preempt::span_after_grace(engine, Some(id), right, job.seconds, now);
     if span.1 > pass.booking.until {
         return;
     }
-    let eligible = engine.claims.eligible(job.class, Some(id), now);
+    let eligible = preempt::eligible(engine, right, Some(id), now);
     let held = other_holds(&pass.held, job.job);
     let fits =
         |owners: &[Owner]| find_places_inside(engine, &job.ask, id, span, now, &held, owners).is_some();

@@ -107,6 +107,7 @@ fn behind(engine: &Engine, waiter: &Waiter, blocker: &Blocker, now: Timestamp) -
         | Blocker::Network { .. }
         | Blocker::Storage { .. }
         | Blocker::OwnNodes { busy: 0 }
+        | Blocker::Pool { .. }
         | Blocker::Away { .. }
         | Blocker::SetAside { .. }
         | Blocker::Quarantined { .. } => Obstacles::default(),

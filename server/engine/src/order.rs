@@ -4,7 +4,7 @@ use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
 use super::Engine;
-use super::queue::{Turn, Turns};
+use berth_placement::queue::{Turn, Turns};
 
 /// The inputs for the present turns of waiting jobs.
 pub(super) fn turns(engine: &Engine, now: Timestamp) -> Turns<'_> {

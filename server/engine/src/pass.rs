@@ -14,10 +14,10 @@ use super::backfill::{self, FIRST_PREEMPTORS, PoolPass};
 use super::held::{Basis, HeldStart, hold_id, is_late_by_victim, is_overdue};
 use super::hold::{self, StartEstimate};
 use super::preempt::{self, VictimSearch};
-use super::queue::Turn;
 use super::{Decision, Engine, decide, firm_holds, impossible, inside, order, place, power, ready, run_end};
 use berth_placement::calendar::{Booking, Exclusions};
 use berth_placement::cluster::Models;
+use berth_placement::queue::Turn;
 
 /// The largest number of rounds of a pass; another round follows while a decision may lead to another one.
 const ROUNDS: usize = 8;
@@ -159,7 +159,8 @@ fn next_in_line(engine: &Engine, pass: &PoolPass, now: Timestamp) -> Option<Turn
 /// The next turn of a pool's jobs aside. A job with a late victim is the first of its class.
 fn next_aside(engine: &Engine, pass: &PoolPass, now: Timestamp) -> Option<Turn> {
     let is_late = |h: &HeldStart| is_overdue(h.basis, h.due, now);
-    let first = |turn| Turn { share: 0, queued_at: Timestamp::from_micros(i64::MIN), ..turn };
+    let first =
+        |turn| Turn { after_replicas: false, share: 0, queued_at: Timestamp::from_micros(i64::MIN), ..turn };
     let turns = pass.aside.iter().filter_map(|job| Some((job, order::turn(engine, *job, now)?)));
     turns
         .map(|(job, turn)| if engine.holds.get(*job).is_some_and(is_late) { first(turn) } else { turn })

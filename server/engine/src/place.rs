@@ -12,6 +12,7 @@ use berth_placement::calendar::{Booking, BookingKind, Calendar, Exclusions, Expe
 use berth_placement::cluster::{MAX_GPUS, Models, NodeIx, View, WHOLE_MILLI, may_use};
 use berth_placement::finder::slots;
 use berth_placement::networks::GangKind;
+use berth_placement::pools;
 use berth_placement::request::{Ask, Nearness};
 use berth_placement::scoring::ScoredPlace;
 
@@ -312,6 +313,7 @@ pub(super) fn is_free_for(
             (!ask.shape.images || node.facts.images)
                 && ask.shape.suits_rdma(node.facts.rdma_boards)
                 && ask.shape.suits_networks(node.facts.networks)
+                && pools::takes(node.facts.pool, ask.shape.work)
                 && (ask.shape.storage & !node.view().storage) == 0
         })
     };
@@ -334,10 +336,12 @@ pub(super) fn is_able(engine: &Engine, node: NodeIx, ask: &Ask) -> bool {
     view.is_some_and(|view| engine.finder.offer(&engine.cluster, &view, &ask.shape).is_some())
 }
 
-/// True if a node takes the work of an ask's organization.
+/// True if a node takes an ask's kind of work and the work of its organization.
 pub(super) fn takes(engine: &Engine, node: NodeIx, ask: &Ask) -> bool {
     let host = engine.cluster.node(node);
-    host.is_some_and(|host| ask.shape.tenancy.admits(host.view().dedicated_to))
+    host.is_some_and(|host| {
+        ask.shape.tenancy.admits(host.view().dedicated_to) && pools::takes(host.facts.pool, ask.shape.work)
+    })
 }
 
 /// The thousandths of boards on some nodes.
@@ -358,7 +362,11 @@ pub(super) fn still_fits(
     let is_maintenance = booking.kind == BookingKind::Maintenance;
     !booking.places.is_empty()
         && booking.places.iter().all(|place| {
-            if !is_maintenance && !may_use(&engine.cluster, place.node, booking.org) {
+            let pool = engine.cluster.node(place.node).map(|node| node.facts.pool).unwrap_or_default();
+            // A reservation keeps its boards.
+            let is_hold = booking.kind == BookingKind::Hold;
+            let is_refused = booking.ask.is_some_and(|ask| is_hold && !pools::takes(pool, ask.shape.work));
+            if is_refused || !is_maintenance && !may_use(&engine.cluster, place.node, booking.org) {
                 return false;
             }
             let view = calendar.view(&engine.cluster, place.node, window, now, excluded);

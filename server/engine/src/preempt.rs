@@ -1,7 +1,8 @@
 //! Preemption: the choice of attempts that stop for a job of a higher class.
 //!
-//! Victims are preemptible attempts of a lower class. The engine takes the cheapest set that suffices, by the
-//! lost work, and only if the job then fits.
+//! Victims are preemptible attempts of a lower class, for a replica also those that borrow nodes for inference. The
+//! engine takes the cheapest set that suffices, by the lost work, and only if the job then fits. For a replica the
+//! attempts that give their devices back soonest are the cheapest.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,6 +12,7 @@ use berth_types::time::Timestamp;
 use super::facts::Claim;
 use super::held::Basis;
 use super::hold::{self, StartEstimate};
+use super::node_pools::PreemptionRight;
 use super::place::{self, Candidate};
 use super::{Decision, Engine, Span, decide, run_end};
 use berth_placement::calendar::Exclusions;
@@ -28,6 +30,28 @@ const SCANNED_PER_PASS: usize = 512;
 
 /// The largest number of kept searches.
 const MAX_SCANS: usize = 512;
+
+/// The cost of a set of victims, compared in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct VictimCost {
+    /// The longest time in ms in which they give their devices back; counted for replicas alone.
+    back_ms: i64,
+    lost_work: i64,
+}
+
+impl VictimCost {
+    fn new(engine: &Engine, owners: &[Owner], right: PreemptionRight, now: Timestamp) -> Self {
+        let back_ms = if right.replica { engine.claims.gives_back_ms(owners) } else { 0 };
+        Self { back_ms, lost_work: engine.claims.lost_work(owners, now) }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            back_ms: self.back_ms.max(other.back_ms),
+            lost_work: self.lost_work.saturating_add(other.lost_work),
+        }
+    }
+}
 
 /// A search for victims, node by node, for jobs of one class and ask.
 #[derive(Debug, Clone)]
@@ -83,6 +107,10 @@ pub(super) enum VictimSearch {
 }
 
 impl Preemptor<'_> {
+    fn right(&self) -> PreemptionRight {
+        PreemptionRight::new(&self.ask, self.class)
+    }
+
     /// The length of its run in µs.
     fn length(&self) -> i64 {
         self.span.1.micros() - self.span.0.micros()
@@ -148,7 +176,7 @@ pub(super) fn for_job(
     let (Some(lane), Some(ask)) = (waiting.lane, waiting.ask) else { return VictimSearch::Impossible };
     let (class, seconds) = (lane.group.class, waiting.facts.max_duration_s);
     let excluded = hold::excluded_bookings(engine, job, false, now);
-    let span = span_after_grace(engine, None, class, seconds, now);
+    let span = span_after_grace(engine, None, PreemptionRight::new(&ask, class), seconds, now);
     let preemptor = Preemptor { class, ask, now, span, excluded: &excluded };
     let search = search_victims(engine, &preemptor);
     let VictimSearch::Found(victims) = &search else { return search };
@@ -169,21 +197,22 @@ pub(super) fn for_job(
 pub(super) fn span_after_grace(
     engine: &Engine,
     inside: Option<BookingId>,
-    class: i64,
+    right: PreemptionRight,
     seconds: i64,
     now: Timestamp,
 ) -> Span {
-    let from = run_end(now, engine.preemptible.longest_grace_s(inside, class));
+    let from = run_end(now, engine.preemptible.longest_grace_s(inside, right));
     (from, run_end(from, seconds))
 }
 
 /// The victims for a job; none of them could stay.
 fn search_victims(engine: &mut Engine, preemptor: &Preemptor<'_>) -> VictimSearch {
-    if engine.preemptible.lowest(None).is_none_or(|lowest| lowest >= preemptor.class) {
+    let lowest = engine.preemptible.lowest(None, preemptor.right().replica);
+    if lowest.is_none_or(|lowest| lowest >= preemptor.class) {
         return VictimSearch::Impossible;
     }
     if !engine.racks.is_empty() {
-        let eligible = engine.claims.eligible(preemptor.class, None, preemptor.now);
+        let eligible = eligible(engine, preemptor.right(), None, preemptor.now);
         let all: Vec<NodeIx> = place::all_nodes(engine).collect();
         let fits = |owners: &[Owner]| fits_without(engine, preemptor, &all, owners).is_some();
         return cheapest_victims(eligible, &fits).map_or(VictimSearch::Impossible, VictimSearch::Found);
@@ -198,20 +227,29 @@ fn search_victims(engine: &mut Engine, preemptor: &Preemptor<'_>) -> VictimSearc
 
 /// Returns true if a run of this length would fit after the end of all preemptible attempts.
 pub(super) fn could_fit(engine: &Engine, preemptor: &Preemptor<'_>) -> bool {
-    let owners: Vec<Owner> = engine
-        .claims
-        .eligible(preemptor.class, None, preemptor.now)
-        .into_iter()
-        .map(|(_, owner)| owner)
-        .collect();
+    let eligible = eligible(engine, preemptor.right(), None, preemptor.now);
+    let owners: Vec<Owner> = eligible.into_iter().map(|(_, owner)| owner).collect();
     let all: Vec<NodeIx> = place::all_nodes(engine).collect();
     fits_without(engine, preemptor, &all, &owners).is_some()
 }
 
-/// Returns true if a class may preempt an attempt. An attempt that starts in this pass is not
-/// preemptible.
-fn is_preemptible_for(engine: &Engine, claim: &Claim, class: i64) -> bool {
-    claim.preemptible.is_some() && claim.priority.rank() < class && !engine.started.contains(&claim.owner)
+/// The attempts inside a booking or (`None`) outside all of them that a job may preempt, the cheapest first.
+pub(super) fn eligible(
+    engine: &Engine,
+    right: PreemptionRight,
+    inside: Option<BookingId>,
+    now: Timestamp,
+) -> Vec<(VictimCost, Owner)> {
+    let may = |claim: &&Claim| claim.inside == inside && right.covers(&engine.cluster, claim);
+    let priced = |claim: &Claim| (VictimCost::new(engine, &[claim.owner], right, now), claim.owner);
+    let mut all: Vec<(VictimCost, Owner)> = engine.claims.iter().filter(may).map(priced).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Returns true if a job may preempt an attempt. An attempt that starts in this pass is not preemptible.
+fn is_preemptible_for(engine: &Engine, claim: &Claim, right: PreemptionRight) -> bool {
+    right.covers(&engine.cluster, claim) && !engine.started.contains(&claim.owner)
 }
 
 /// Makes the attempts that started in the last pass preemptible, by marking their nodes as changed.
@@ -239,15 +277,16 @@ fn fits_without(
 fn victims(engine: &Engine, preemptor: &Preemptor<'_>) -> Option<Vec<Owner>> {
     let Preemptor { ask, class, now, .. } = *preemptor;
     let scan = engine.caches.victim_scans.get((ask, class))?;
-    let mut nodes: Vec<(i64, Vec<Owner>, NodeIx)> = Vec::new();
+    let cost = |owners: &[Owner]| VictimCost::new(engine, owners, preemptor.right(), now);
+    let mut nodes: Vec<(VictimCost, Vec<Owner>, NodeIx)> = Vec::new();
     for (node, owners) in &scan.found {
-        nodes.push((engine.claims.lost_work(owners, now), owners.clone(), *node));
+        nodes.push((cost(owners), owners.clone(), *node));
     }
     nodes.sort();
     // An exact search on the cheapest nodes.
     for entry in nodes.iter_mut().take(MAX_EXACT) {
         if let Some(better) = victims_on(engine, entry.2, preemptor, true) {
-            (entry.0, entry.1) = (engine.claims.lost_work(&better, now), better);
+            (entry.0, entry.1) = (cost(&better), better);
         }
     }
     nodes.sort();
@@ -264,8 +303,7 @@ fn victims(engine: &Engine, preemptor: &Preemptor<'_>) -> Option<Vec<Owner>> {
         .filter(|(.., node)| chosen.contains(node))
         .flat_map(|(_, owners, _)| owners.iter().copied())
         .collect();
-    let mut all: Vec<(i64, Owner)> =
-        victims.iter().map(|o| (engine.claims.lost_work(&[*o], now), *o)).collect();
+    let mut all: Vec<(VictimCost, Owner)> = victims.iter().map(|o| (cost(&[*o]), *o)).collect();
     all.sort_unstable();
     // The end of an attempt on several nodes may let other victims stay.
     let open = nodes.iter().filter(|(_, owners, _)| owners.iter().all(|o| victims.contains(o)));
@@ -345,10 +383,11 @@ fn victims_on(engine: &Engine, node: NodeIx, preemptor: &Preemptor<'_>, exact: b
     }
     let eligible = |owner: &Owner| {
         let claim = engine.claims.get(*owner)?;
-        let below = claim.inside.is_none() && is_preemptible_for(engine, claim, preemptor.class);
-        below.then(|| (engine.claims.lost_work(&[*owner], preemptor.now), *owner))
+        let right = preemptor.right();
+        let may = claim.inside.is_none() && is_preemptible_for(engine, claim, right);
+        may.then(|| (VictimCost::new(engine, &[*owner], right, preemptor.now), *owner))
     };
-    let mut candidates: Vec<(i64, Owner)> =
+    let mut candidates: Vec<(VictimCost, Owner)> =
         host.ranks.iter().filter_map(|rank| eligible(&rank.owner)).collect();
     candidates.sort_unstable();
     if exact {
@@ -378,7 +417,7 @@ pub(super) fn next_within_grace(engine: &Engine, inside: Option<BookingId>, now:
 /// The cheapest set of candidates that suffices, which may be empty. Of more than [`MAX_EXACT`] candidates it
 /// is a set without a spare member. `None` if all candidates together do not suffice.
 pub(super) fn cheapest_victims(
-    candidates: Vec<(i64, Owner)>,
+    candidates: Vec<(VictimCost, Owner)>,
     fits: &dyn Fn(&[Owner]) -> bool,
 ) -> Option<Vec<Owner>> {
     let all: Vec<Owner> = candidates.iter().map(|(_, o)| *o).collect();
@@ -391,10 +430,10 @@ pub(super) fn cheapest_victims(
     if candidates.len() > MAX_EXACT {
         return Some(minimal_victims(candidates, fits));
     }
-    let mut best: Option<(i64, Vec<Owner>)> = None;
+    let mut best: Option<(VictimCost, Vec<Owner>)> = None;
     for set in 1u32..1 << candidates.len().min(MAX_EXACT) {
         let chosen = || candidates.iter().enumerate().filter(|(i, _)| set >> i & 1 != 0).map(|(_, c)| c);
-        let cost = chosen().fold(0i64, |sum, (c, _)| sum.saturating_add(*c));
+        let cost = chosen().fold(VictimCost::default(), |sum, (cost, _)| sum.plus(*cost));
         if best.as_ref().is_some_and(|(least, _)| cost >= *least) {
             continue;
         }
@@ -408,7 +447,7 @@ pub(super) fn cheapest_victims(
 
 /// A set without a spare member from candidates (the cheapest first) that suffice together: the shortest
 /// prefix that suffices, then without its unneeded members, the dearest first.
-fn minimal_victims(candidates: Vec<(i64, Owner)>, fits: &dyn Fn(&[Owner]) -> bool) -> Vec<Owner> {
+fn minimal_victims(candidates: Vec<(VictimCost, Owner)>, fits: &dyn Fn(&[Owner]) -> bool) -> Vec<Owner> {
     let all: Vec<Owner> = candidates.into_iter().map(|(_, o)| o).collect();
     let (mut low, mut high) = (0, all.len());
     while low < high {

@@ -166,6 +166,26 @@ fn own_nodes_text(busy: u32, device: &str) -> (&'static str, String, String) {
     ("capacity.own_nodes", detail, change.to_owned())
 }
 
+/// The text of boards in a pool that does not take the job; `boards` is zero if no node of its own pool could hold it.
+fn pool_text(boards: u32, replica: bool, device: &str) -> (&'static str, String, String) {
+    let (pool, change) = if replica {
+        ("training", "Wait, or ask the operator for more nodes for inference.")
+    } else {
+        ("inference", "Make the job preemptible, or ask the operator for more nodes for training.")
+    };
+    let rule = match (replica, boards) {
+        (true, _) => "they take no replicas of services".to_owned(),
+        (false, 1) => "the job may use it when it is preemptible".to_owned(),
+        (false, _) => "the job may use them when it is preemptible".to_owned(),
+    };
+    let detail = if boards == 0 {
+        format!("Only nodes for {pool} can hold {device}; {rule}.")
+    } else {
+        format!("{boards} {} free on nodes for {pool}; {rule}.", plural(boards, "board is", "boards are"))
+    };
+    ("capacity.pool", detail, change.to_owned())
+}
+
 /// The text of a lack of active RDMA ports, or of whole nodes.
 fn rdma_text(nodes: u32, device: &str) -> (&'static str, String, String) {
     let detail = format!(
@@ -243,6 +263,7 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
         Blocker::Network { nodes } => network_text(*nodes, &device),
         Blocker::Storage { nodes, class } => storage_text(*nodes, class, &device),
         Blocker::OwnNodes { busy } => own_nodes_text(*busy, &device),
+        Blocker::Pool { boards, replica } => pool_text(*boards, *replica, &device),
         Blocker::Away { nodes } => (
             "node.unavailable",
             format!("{nodes} suitable {} cordoned or unreachable.", plural(*nodes, "node is", "nodes are")),
@@ -378,6 +399,7 @@ pub fn explanation(why: &WaitReasons, request: &RequestSummary, now: Timestamp) 
                 | Blocker::Rdma { .. }
                 | Blocker::Network { .. }
                 | Blocker::Storage { .. }
+                | Blocker::Pool { boards: 0, .. }
                 | Blocker::InvalidRequest(_),
             ),
         ) => "The cluster has no suitable place for the job.".to_owned(),

@@ -41,6 +41,9 @@ pub enum Blocker {
     /// The organization uses only nodes that are dedicated to it: `busy` suitable ones have no free place now. Zero
     /// if too few of them could ever hold the request, although other nodes could.
     OwnNodes { busy: u32 },
+    /// Boards that would suit now on open nodes of a pool that does not take the job; zero if too few nodes of its own
+    /// pool could ever hold the request, although others could. `replica` is true for a replica of a service.
+    Pool { boards: u32, replica: bool },
     /// These suitable nodes accept no work.
     Away { nodes: u32 },
     /// These suitable nodes are set aside: they take no rank of a job on several nodes.

@@ -37,6 +37,7 @@ impl Trial {
             max_duration_s: self.seconds,
             preemptible: false,
             grace_s: 0,
+            gives_back_ms: None,
             queued_at: now,
             depends_on: Vec::new(),
             inside: self.inside,

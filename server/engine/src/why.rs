@@ -12,8 +12,8 @@ use super::held::hold_id;
 use super::reasons::{Blocker, ReservationBlocker, SuggestedChange, WaitReasons};
 use super::trials::Trial;
 use super::{
-    Engine, Span, apply, find_node_id, forecast, hold, impossible, inside, order, place, ready, run_end,
-    shortage,
+    Engine, Span, apply, find_node_id, forecast, hold, impossible, inside, node_pools, order, place, ready,
+    run_end, shortage,
 };
 use berth_placement::calendar::{Booking, Exclusions, NodeSlots};
 use berth_placement::cluster::{BookingId, NodeIx, Rank, Slot, missing_storage};
@@ -308,7 +308,7 @@ fn why_place(
     (bare.shape.cpu_milli, bare.shape.memory_mib) = (0, 0);
     if let Some(blocker) = impossible::why_ask_impossible(engine, ask, &able) {
         let changes = match blocker {
-            Blocker::None { .. } | Blocker::OwnNodes { .. } => {
+            Blocker::None { .. } | Blocker::OwnNodes { .. } | Blocker::Pool { .. } => {
                 changes(engine, ask, org, seconds, excluded, now)
             }
             _ => Vec::new(),
@@ -317,6 +317,7 @@ fn why_place(
     }
     let (mut busy, mut away, mut aside, mut quarantined, mut short_of_cpu) = (0, 0, 0, 0, 0);
     let mut begins: Option<Timestamp> = None;
+    let pooled = node_pools::free_elsewhere(engine, ask, (now, until), exclusions);
     for node in &able {
         let Some(host) = engine.cluster.node(*node) else { continue };
         if !host.facts.open {
@@ -351,11 +352,12 @@ fn why_place(
         (away > 0).then_some(Blocker::Away { nodes: away }),
         (aside > 0).then_some(Blocker::SetAside { nodes: aside }),
         (quarantined > 0).then_some(Blocker::Quarantined { boards: quarantined }),
+        (pooled > 0).then(|| node_pools::blocker(ask, pooled)),
     ];
     let mut blockers: Vec<Blocker> = found.into_iter().flatten().collect();
-    if blockers.is_empty() {
+    if blockers.iter().all(|blocker| matches!(blocker, Blocker::Pool { .. })) {
         // Enough nodes have a free place, but not close enough to each other.
-        blockers.push(in_use(ask, u32::try_from(able.len()).unwrap_or(u32::MAX)));
+        blockers.insert(0, in_use(ask, u32::try_from(able.len()).unwrap_or(u32::MAX)));
     }
     let changes = changes(engine, ask, org, seconds, excluded, now);
     let earliest = ready::earliest(engine, ask, seconds, now, excluded).map(|(at, _)| at);

@@ -54,6 +54,7 @@ fn node(n: u128, model: &str) -> NodeFacts {
         switch: None,
         rack: None,
         dedicated_to: None,
+        pool: berth_types::node_pools::NodePool::Both,
         gpus: vec![gpu],
     }
 }
@@ -72,6 +73,7 @@ fn request((model, profile): (&str, Option<&str>)) -> Request {
         rdma: false,
         network: NetworkNeed::Any,
         storage: Vec::new(),
+        work: berth_placement::pools::Work::Training,
         offering: None,
         nano_per_second: 0,
     }
@@ -88,6 +90,7 @@ fn facts(n: u128, owner: u128, request: Request, seconds: i64) -> JobFacts {
         max_duration_s: seconds,
         preemptible: false,
         grace_s: 10,
+        gives_back_ms: None,
         queued_at: at(0),
         depends_on: Vec::new(),
         inside: None,

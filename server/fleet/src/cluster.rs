@@ -78,6 +78,7 @@ fn board_states<'a>(
             ready: !gpu.cordoned && gpu.present && connected.contains(&gpu.node_id),
             quarantined: gpu.quarantined.is_some(),
             dedicated_to: gpu.dedicated_to,
+            pool: gpu.pool,
             occupants: ours.chain(others).collect(),
         });
     }
@@ -353,6 +354,7 @@ impl Cluster {
             worker_version: Some(row.worker_version).filter(|_| shown_to.is_none()),
             last_seen_at: row.last_seen_at,
             dedicated_to: row.dedicated_to.zip(row.dedicated_name).map(|(org, name)| NodeOrg { org, name }),
+            pool: row.pool,
             suspect: row.suspect.filter(|_| shown_to.is_none()),
             left_out: Some(row.gpus_left_out).filter(|reasons| shown_to.is_none() && !reasons.is_empty()),
             certified_until: row.certified_until.filter(|_| shown_to.is_none()),

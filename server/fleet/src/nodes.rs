@@ -3,6 +3,7 @@
 pub(crate) mod approval;
 mod dedication;
 mod diagnoses;
+mod pools;
 mod rdma;
 mod release;
 pub mod routes;
@@ -120,14 +121,14 @@ impl Nodes {
         self.cluster.get_node(caller, node).await
     }
 
-    /// Changes the cordon and the labels of a node. A cordoned node continues its jobs and gets no new ones.
+    /// Changes the cordon, the labels and the pool of a node. A cordoned node continues its jobs and gets no new ones.
     /// Removal of the cordon also ends a drain.
     ///
     /// # Errors
     /// The node does not exist, or the labels are invalid.
     pub async fn patch_node(&self, caller: &Caller, node: NodeId, patch: PatchNode) -> Result<Node, Problem> {
         self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
-        let PatchNode { cordoned, labels, adopt_labels } = patch;
+        let PatchNode { cordoned, labels, adopt_labels, pool } = patch;
         if let Some(labels) = &labels {
             approval::check_labels(labels)?;
             if adopt_labels == Some(true) {
@@ -147,11 +148,15 @@ impl Nodes {
             let action = if cordoned { "node.cordoned" } else { "node.uncordoned" };
             self.context.audit_event(caller, action, node.to_string(), String::new())
         });
+        let pool = pool.map(|pool| {
+            (pool, self.context.audit_event(caller, "node.pool_set", node.to_string(), String::new()))
+        });
         let found = self
             .context
             .db
             .write(move |tx| {
                 let (labels, event, cordon_event) = (labels.clone(), event.clone(), cordon_event.clone());
+                let pool = pool.clone();
                 async move {
                     if store::approvals::find(tx, node).await?.is_none() {
                         return Ok(false);
@@ -173,6 +178,9 @@ impl Nodes {
                     }
                     if has_labels {
                         store::quotas::insert_audit(tx, None, &event).await?;
+                    }
+                    if let Some((pool, event)) = &pool {
+                        pools::set_pool(tx, node, *pool, event).await?;
                     }
                     Ok(true)
                 }

@@ -300,13 +300,14 @@ impl Attempts {
         Ok(add_inputs(tx, &self.inputs, row, submission, &mut start).await?.then_some(start))
     }
 
-    /// Stops an attempt for a job of a higher class. Returns false if the attempt has ended or stops already.
+    /// Stops an attempt for a job of a higher class or a replica. Returns false if the attempt has ended or stops already.
     ///
     /// # Errors
     /// The database cannot be read or written.
     pub async fn preempt(&self, victim: Owner, for_job: JobId) -> Result<bool, StoreError> {
         let event = MachineEvent::Preempt { attempt: victim.attempt, for_job };
-        let detail = "Preempted by a job of higher priority. The job waits for its next attempt.";
+        let detail =
+            "Preempted for a replica or a job of higher priority. The job waits for its next attempt.";
         tracing::info!(job = %victim.job, attempt = victim.attempt, %for_job, "an attempt is preempted");
         self.apply_event(victim.job, None, event, detail.to_owned()).await
     }

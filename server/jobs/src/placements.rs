@@ -8,6 +8,7 @@ use berth_core::egress::has_gang_network;
 use berth_core::jobs::MachineEvent;
 use berth_placement::assignment::{self, Assignment};
 use berth_placement::cluster::Slot;
+use berth_placement::pools::Work;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::time::Timestamp;
@@ -102,7 +103,9 @@ fn assignment_of(row: &StoredJob, start: Start, own_nodes_only: bool) -> Assignm
     let (job, generation, attempt, ranks) = start;
     let devices = |(node, slots): (NodeId, Vec<Slot>)| (node, assigned_devices(&row.gpu_model, &slots));
     let ranks = ranks.into_iter().map(devices).collect();
-    Assignment { job, org: row.org_id, own_nodes_only, generation, attempt, ranks }
+    // A reservation has its boards in any pool.
+    let work = Work::new(row.replica, row.preemptible || row.reservation_id.is_some());
+    Assignment { job, org: row.org_id, own_nodes_only, work, generation, attempt, ranks }
 }
 
 async fn assign(

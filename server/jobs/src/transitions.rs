@@ -1,6 +1,6 @@
 //! The transitions of a job: each event with its postings and its records.
 
-use berth_core::jobs::{DRAINED, Effect, HALTED, Machine, MachineEvent, StopCause};
+use berth_core::jobs::{DRAINED, Effect, HALTED, Machine, MachineEvent, Outcome, StopCause};
 use berth_foundation::Context;
 use berth_foundation::days::month_of;
 use berth_store::jobs::StoredJob;
@@ -67,7 +67,11 @@ pub(crate) async fn step(
     let stop = row.phase.stop.as_ref();
     let halted = (event == MachineEvent::Halt).then(|| detail.clone());
     let reason = stop.and_then(|stop| stop.reason.clone()).filter(|text| !text.is_empty()).or(halted);
+    let gives_back = gives_back(row, &event);
     let Ok((next, effects)) = machine(row).apply(event) else { return Ok(None) };
+    if gives_back {
+        record_give_back(tx, row, now).await?;
+    }
     row.attempt = assigned.unwrap_or(row.attempt);
     if let Some(for_job) = room_for {
         store::attempts::set_room_for(tx, row.id, row.attempt, for_job).await?;
@@ -115,6 +119,22 @@ pub(crate) async fn step(
         insert_notice(tx, context, row, &event).await?;
     }
     Ok(Some(event))
+}
+
+/// True for the end of a process that was stopped for another job or a drain.
+fn gives_back(row: &StoredJob, event: &MachineEvent) -> bool {
+    let exits = matches!(event, MachineEvent::End { outcome: Outcome::Exited { .. }, .. });
+    exits && matches!(row.stop_cause(), Some(StopCause::Preempted { .. } | StopCause::Drained { .. }))
+}
+
+/// Records the time since the stop of the present attempt, from which the engine learns how soon the job gives its
+/// devices back.
+async fn record_give_back(tx: &mut Tx<'_>, row: &StoredJob, now: Timestamp) -> Result<(), StoreError> {
+    let Some(stopped_at) = store::node_pools::find_stop(tx, row.id, row.attempt).await? else {
+        return Ok(());
+    };
+    let gives_back_ms = now.millis_since(stopped_at).max(0);
+    store::node_pools::record_give_back(tx, row.id, gives_back_ms).await
 }
 
 /// Records a notice about an event of a job, if its organization has a webhook.

@@ -3,8 +3,10 @@
 
 use berth_mig::{Board, Instance, Profile, legal, room_for};
 use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::node_pools::NodePool;
 
 use crate::cluster::WHOLE_MILLI;
+use crate::pools::{Work, takes};
 
 /// A user of a board: an instance, a share, or the whole board.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub struct BoardState {
     pub ready: bool,
     /// The only organization whose work the node takes.
     pub dedicated_to: Option<OrgId>,
+    /// The work that the node is for.
+    pub pool: NodePool,
     /// The whole board is in quarantine.
     pub quarantined: bool,
     pub occupants: Vec<Occupant>,
@@ -62,6 +66,8 @@ pub struct Assignment {
     pub org: OrgId,
     /// True if the organization uses only nodes that are dedicated to it.
     pub own_nodes_only: bool,
+    /// The kind of the job, for pools of nodes.
+    pub work: Work,
     /// The generation of the job at the decision; the commit compares it.
     pub generation: i64,
     pub attempt: u32,
@@ -161,7 +167,7 @@ pub fn still_fits(gpus: &[BoardState], assignment: &Assignment) -> bool {
     let on = |node: NodeId| assignment.ranks.iter().any(|(n, _)| *n == node);
     let mut gpus: Vec<BoardState> = gpus.iter().filter(|g| on(g.node)).cloned().collect();
     let mut slots = assignment.ranks.iter().flat_map(|(node, slots)| slots.iter().map(move |s| (*node, s)));
-    let takes = |dedicated_to: Option<OrgId>| {
+    let is_open_to = |dedicated_to: Option<OrgId>| {
         dedicated_to.map_or(!assignment.own_nodes_only, |org| org == assignment.org)
     };
     slots.all(|(node, slot)| {
@@ -170,7 +176,8 @@ pub fn still_fits(gpus: &[BoardState], assignment: &Assignment) -> bool {
         };
         let fits = gpu.ready
             && !gpu.quarantined
-            && takes(gpu.dedicated_to)
+            && is_open_to(gpu.dedicated_to)
+            && takes(gpu.pool, assignment.work)
             && match (slot.instance, slot.share_milli) {
                 (None, None) => gpu.works_whole() && gpu.occupants.is_empty(),
                 (None, Some(milli)) => gpu.has_room_for_share(assignment.org, milli),

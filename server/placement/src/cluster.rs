@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use berth_mig::{Board, Instance, boards};
 use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::node_pools::NodePool;
 use berth_types::time::Timestamp;
 use uuid::Uuid;
 
@@ -16,12 +17,15 @@ use crate::networks::NodeNetworks;
 
 mod dedicated;
 mod policies;
+mod pools;
 mod storage;
 mod view;
 
 use dedicated::DedicatedNodes;
 pub use dedicated::{group_milli, may_use, set_own_only, tenancy};
 pub use policies::{network_need, set_egress_policy};
+use pools::PooledNodes;
+pub use pools::{has_pools, present_work};
 use storage::StorageList;
 pub use storage::{missing_storage, storage_bits};
 pub use view::{GpuView, View};
@@ -104,6 +108,8 @@ pub struct NodeFacts {
     pub rack: Option<Arc<str>>,
     /// The only organization whose work the node takes.
     pub dedicated_to: Option<OrgId>,
+    /// The work that the node is for.
+    pub pool: NodePool,
     pub gpus: Vec<GpuFacts>,
 }
 
@@ -226,6 +232,7 @@ pub struct Cluster {
     offerings: HashMap<Arc<str>, u16>,
     storage: StorageList,
     dedicated: DedicatedNodes,
+    pooled: PooledNodes,
     /// The organizations whose egress policy differs from the default one.
     egress_policies: BTreeSet<OrgId>,
     /// For each organization, the nodes on which it shares boards.
@@ -346,7 +353,7 @@ impl Cluster {
     /// Sets the facts of a node. A board in use that is no longer reported stays, as unhealthy.
     pub fn put_node(&mut self, mut facts: NodeFacts) -> NodeIx {
         let index = self.by_id.get(&facts.id).copied();
-        let mut dedicated_before = None;
+        let (mut dedicated_before, mut pool_before) = (None, NodePool::Both);
         if let Some(node) = index.and_then(|i| self.nodes.get(i.0 as usize)) {
             for gpu in &node.facts.gpus {
                 let held = node.ranks.iter().any(|r| r.slots.iter().any(|s| s.gpu == gpu.uuid));
@@ -357,12 +364,13 @@ impl Cluster {
             if node.facts == facts {
                 return index.unwrap_or(NodeIx(0));
             }
-            dedicated_before = node.facts.dedicated_to;
+            (dedicated_before, pool_before) = (node.facts.dedicated_to, node.facts.pool);
         }
         if let Some(org) = facts.dedicated_to {
             self.org(org);
         }
         self.dedicated.replace(dedicated_before, facts.dedicated_to);
+        self.pooled.replace(pool_before, facts.pool);
         let models: Vec<ModelIx> =
             facts.gpus.iter().map(|g| self.model(&g.model).unwrap_or(ModelIx::MAX)).collect();
         let storage = self.storage.bits(&facts.storage);

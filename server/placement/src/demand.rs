@@ -297,6 +297,7 @@ fn pressure(classes: &[(RequestClass, f64)], cluster: &Cluster) -> Vec<f64> {
             gang: false,
             storage: 0,
             tenancy: Tenancy::COMMON,
+            work: crate::pools::Work::Training,
         };
         let milli = f64::from(shape.milli(models)) * n;
         demand += milli;

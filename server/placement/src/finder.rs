@@ -9,6 +9,7 @@ use berth_mig::Instance;
 
 use crate::cluster::{ANYBODY, Cluster, NodeIx, Part, Slot, View};
 use crate::demand::DemandModel;
+use crate::pools::prefers;
 use crate::scoring::{Policy, ScoredPlace, ScoringInput};
 use crate::shape::{Device, Shape};
 
@@ -216,8 +217,10 @@ impl<P: Policy> Finder<P> {
     }
 }
 
-/// The cost with the dedicated nodes of its organization before all other nodes.
+/// The cost with the dedicated nodes of its organization before all other nodes, and then the nodes for its work before
+/// those that it shares with other work.
 const fn with_own_first(view: &View, shape: &Shape, cost: u64) -> u64 {
+    let cost = if prefers(shape.work, view.pool) { cost } else { cost | 1 << 63 };
     match (shape.tenancy.org, view.dedicated_to) {
         (0, _) => cost,
         (_, 0) => cost >> 1 | 1 << 63,

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use berth_types::ids::OrgId;
 
-use crate::cluster::{Cluster, Models, WHOLE_MILLI, network_need, storage_bits, tenancy};
+use crate::cluster::{Cluster, Models, WHOLE_MILLI, network_need, present_work, storage_bits, tenancy};
 use crate::networks::NetworkNeed;
+use crate::pools::Work;
 use crate::quotas::{Need, OfferingIx};
 use crate::shape::{Device, Shape};
 use crate::tenancy::Tenancy;
@@ -56,6 +57,8 @@ pub struct Request {
     pub network: NetworkNeed,
     /// The storage classes that each node must have.
     pub storage: Vec<Arc<str>>,
+    /// The kind of the job, for pools of nodes.
+    pub work: Work,
     /// The offering, for limits by offering.
     pub offering: Option<Arc<str>>,
     /// The rate of all devices together, for the limit on spending.
@@ -111,6 +114,7 @@ impl Ask {
             gang: false,
             storage: 0,
             tenancy: Tenancy::COMMON,
+            work: Work::Training,
         },
         nodes: 0,
         topology: Nearness::Any,
@@ -175,6 +179,7 @@ impl Ask {
             gang: request.nodes > 1,
             storage: storage_bits(cluster, &request.storage),
             tenancy: tenancy(cluster, org),
+            work: present_work(cluster, request.work),
         };
         let bill = Bill {
             offering: cluster.offering(request.offering.as_ref()),

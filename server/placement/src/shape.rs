@@ -4,6 +4,7 @@ use berth_mig::masks;
 
 use crate::cluster::{ANYBODY, GpuView, Model, Models, View, WHOLE_MILLI};
 use crate::networks::{NetworkNeed, NodeNetworks};
+use crate::pools::{Work, takes};
 use crate::tenancy::Tenancy;
 
 /// One kind of device.
@@ -39,6 +40,8 @@ pub struct Shape {
     pub storage: u64,
     /// The nodes that its organization may use.
     pub tenancy: Tenancy,
+    /// The kind of its job, for pools of nodes.
+    pub work: Work,
 }
 
 impl Shape {
@@ -99,9 +102,10 @@ impl Shape {
         networks.meets(self.network) && !(self.gang && networks.aside)
     }
 
-    /// Returns false if the organization of the node, its networks, processors, memory or the lack of any suitable board rule the shape out.
+    /// Returns false if the organization of the node, its pool, its networks, processors, memory or the lack of any suitable board rule the shape out.
     pub fn may_fit(&self, view: &View, models: &[Model]) -> bool {
         self.tenancy.admits(view.dedicated_to)
+            && takes(view.pool, self.work)
             && (view.images || !self.images)
             && self.suits_networks(view.networks)
             && self.suits_rdma(view.rdma_boards)

@@ -40,6 +40,7 @@ fn cluster(nodes: u32) -> Cluster {
             switch: None,
             rack: None,
             dedicated_to: None,
+            pool: berth_types::node_pools::NodePool::Both,
             gpus: (0..3).map(gpu).collect(),
         });
     }
@@ -68,6 +69,7 @@ fn shape(kind: u8, cpus: u8) -> Shape {
         rdma: false,
         storage: 0,
         tenancy,
+        work: crate::pools::Work::Training,
     }
 }
 

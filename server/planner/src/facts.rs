@@ -12,6 +12,7 @@ use berth_mig::{Instance, board_by_name};
 use berth_placement::assignment::AssignedDevice;
 use berth_placement::cluster::{BookingId, Owner, Part, Slot};
 use berth_placement::networks::NetworkNeed;
+use berth_placement::pools::Work;
 use berth_placement::request::{DeviceRequest, Nearness, Request};
 use berth_types::ids::{JobId, ReservationId};
 use berth_types::jobs::{JobState, Network, NewJob, Priority, Topology};
@@ -69,6 +70,7 @@ pub(super) fn request(
         rdma: false,
         network: NetworkNeed::Any,
         storage: Vec::new(),
+        work: Work::Training,
         offering: None,
         nano_per_second: 0,
     }
@@ -116,6 +118,8 @@ pub(super) fn waiting_facts(row: &StoredJob) -> (JobFacts, bool) {
             images: spec.image.is_some(),
             rdma: spec.rdma,
             network: network_need(spec),
+            // A reservation has its boards in any pool.
+            work: Work::new(row.replica, row.preemptible || row.reservation_id.is_some()),
             ..request(
                 &row.gpu_model,
                 device_request(row.mig_profile.as_deref(), spec.gpu_milli),
@@ -128,6 +132,7 @@ pub(super) fn waiting_facts(row: &StoredJob) -> (JobFacts, bool) {
         max_duration_s: row.max_duration_s - row.metered_before_ms / 1_000,
         preemptible: row.preemptible,
         grace_s: row.grace_s,
+        gives_back_ms: row.gives_back_ms,
         queued_at: row.created_at,
         depends_on: spec.depends_on.clone(),
         inside: job_booking(row.reservation_id),
@@ -178,6 +183,8 @@ pub(super) fn claims(held: Vec<HeldAllocation>, now: Timestamp) -> Vec<Claim> {
             requeues,
             models: vec![row.gpu_model.as_str().into()],
             preemptible: (runs && row.preemptible).then_some(row.grace_s),
+            gives_back_ms: row.gives_back_ms,
+            replica: row.replica,
             saved_at: None,
             inside: job_booking(row.reservation_id),
             bill: ClaimBill {

@@ -21,6 +21,7 @@ use berth_engine::{
     Blocker, Claim, Decision, Engine, Fact, JobFacts, OrgFacts, RequestSummary, WaitReasons, explanation,
 };
 use berth_placement::cluster::Owner;
+use berth_placement::pools::Work;
 use berth_placement::request::{InvalidRequest, Request};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Explanation, JobState, NewJob};
@@ -160,6 +161,8 @@ fn submission_request(
         images: spec.image.is_some(),
         rdma: spec.rdma,
         network: network_need(spec),
+        // The loop of services submits replicas; they wait with the facts of their rows.
+        work: Work::new(false, spec.preemptible || spec.reservation.is_some()),
         ..request(model, device.clone(), (spec.count, spec.nodes), host, spec.topology)
     };
     (request, RequestSummary { model: model.to_owned(), device, count: spec.count })

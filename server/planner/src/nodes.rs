@@ -150,6 +150,7 @@ pub(super) fn node_facts(
             switch: label("switch"),
             rack: label(RACK_LABEL),
             dedicated_to: row.dedicated_to,
+            pool: row.pool,
             gpus: boards.remove(&row.id).unwrap_or_default(),
         };
         Fact::Node { version, facts }

@@ -71,6 +71,10 @@ pub struct StoredJob {
     pub failure_detail: Option<String>,
     /// The removal of its submission, logs and files by retention.
     pub removed_at: Option<Timestamp>,
+    /// True for a replica of a service.
+    pub replica: bool,
+    /// The longest time between the stop of an attempt for another job or a drain and its end; `None` before the first.
+    pub gives_back_ms: Option<i64>,
 }
 
 impl StoredJob {
@@ -164,7 +168,8 @@ macro_rules! select_jobs {
             "SELECT j.id, j.org_id, j.name, o.slug, o.gpu_model, o.mig_profile, o.simulated, j.spec, j.state, \
              j.stop_cause, j.stop_reason, j.stop_for_job, j.stop_requeues, j.stop_seconds, j.stop_percent, j.attempt, j.generation, j.priority, j.device_count, j.max_duration_s, j.price_version, \
              j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.nodes, j.grace_s, j.retries, j.board_milli, j.reservation_id, j.offering_id, j.labels, j.posted_ms, j.device_milli, j.hold_id, j.created_by, \
-             j.created_at, j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail, j.removed_at \
+             j.created_at, j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail, j.removed_at, \
+             EXISTS (SELECT 1 FROM service_replicas s WHERE s.job_id = j.id) AS replica, j.gives_back_ms \
              FROM jobs j JOIN offerings o ON o.id = j.offering_id ",
             $rest
         )

@@ -24,6 +24,7 @@ pub mod leases;
 pub mod members;
 pub mod metrics_tokens;
 pub mod node_links;
+pub mod node_pools;
 pub mod nodes;
 pub mod offerings;
 pub mod operations;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_types::health::GpuFacts;
 use berth_types::ids::{JobId, JoinTokenId, NodeId, OrgId};
+use berth_types::node_pools::NodePool;
 use berth_types::nodes::{HostMount, JoinTerms};
 use berth_types::rdma::RdmaPort;
 use berth_types::time::Timestamp;
@@ -66,6 +67,8 @@ pub struct StoredNode {
     /// The only organization whose work the node takes, and its name.
     pub dedicated_to: Option<OrgId>,
     pub dedicated_name: Option<String>,
+    /// The work that the node is for.
+    pub pool: NodePool,
     /// The node takes no rank of a job on several nodes until this time.
     pub aside_until: Option<Timestamp>,
     /// The reason as a sentence; empty for a node that was never set aside.
@@ -137,6 +140,8 @@ pub struct StoredGpu {
     pub cordoned: bool,
     /// The only organization whose work its node takes.
     pub dedicated_to: Option<OrgId>,
+    /// The work that its node is for.
+    pub pool: NodePool,
 }
 
 /// The owner of a board that another node reports.
@@ -198,7 +203,7 @@ pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<StoredNode>, StoreError> {
     let sql = "SELECT id, name, cordoned, EXISTS (SELECT 1 FROM drains d WHERE d.node_id = nodes.id) AS draining, \
                simulated, unisolated, driver_version, worker_version, last_seen_at, \
                cpu_milli, memory_mib, address, labels, reported_labels, adopts_labels, approved_at, terms, isolation, \
-               images, rdma_ports, egress, host_network, gang_first_port, gang_plain, host_mounts, gpus_left_out, suspect, dedicated_to, \
+               images, rdma_ports, egress, host_network, gang_first_port, gang_plain, host_mounts, gpus_left_out, suspect, dedicated_to, pool, \
                aside_until, aside_reason, \
                (SELECT o.name FROM orgs o WHERE o.id = nodes.dedicated_to) AS dedicated_name, (SELECT MAX(c.expires_at) FROM node_certificates c \
                WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes ORDER BY name, id";
@@ -218,7 +223,7 @@ macro_rules! select_gpus {
         "SELECT g.uuid, g.node_id, g.idx, g.model, g.memory_mib, g.mig_enabled, g.nvlink_island, g.present, \
          COALESCE(g.quarantined, g.silent, \
          CASE WHEN g.awaits_approval THEN 'The board waits for the approval of an operator.' END) AS quarantined, \
-         g.foreign_instances, g.facts, n.cordoned, n.dedicated_to FROM gpus g JOIN nodes n ON n.id = g.node_id"
+         g.foreign_instances, g.facts, n.cordoned, n.dedicated_to, n.pool FROM gpus g JOIN nodes n ON n.id = g.node_id"
     };
 }
 

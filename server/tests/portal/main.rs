@@ -81,6 +81,7 @@ mod metrics;
 mod money;
 mod namespaced;
 mod namespaces;
+mod node_pools;
 mod openapi;
 mod operations;
 mod operator_changes;

@@ -11,6 +11,7 @@ mod drain;
 mod labels;
 mod list;
 mod lost;
+mod pool;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use self::drain::Drains;
 use self::labels::{LabelsDialog, label_chips};
 use self::list::{Loaded, MAX_REFRESHED, PAGE, filter_form, load, load_waiting, parse, refreshed};
 use self::lost::{LostDialog, lost_button, silence_banner};
+use self::pool::PoolDialog;
 use self::trust::{TrustDialog, clone_banner, left_out_banner};
 use super::super::curl::ListCurl;
 use super::super::load_more::LoadMore;
@@ -71,6 +73,7 @@ struct Dialogs {
     trust: NodeDialog,
     labels: NodeDialog,
     dedication: NodeDialog,
+    pool: NodeDialog,
     drain: NodeDialog,
     lost: NodeDialog,
     release: NodeDialog,
@@ -83,6 +86,7 @@ impl Dialogs {
             trust: closed(),
             labels: closed(),
             dedication: closed(),
+            pool: closed(),
             drain: closed(),
             lost: closed(),
             release: closed(),
@@ -163,6 +167,7 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
         <TrustDialog state=dialogs.trust/>
         <LabelsDialog state=dialogs.labels/>
         <DedicationDialog state=dialogs.dedication/>
+        <PoolDialog state=dialogs.pool/>
         <Drains state=dialogs.drain/>
         <LostDialog state=dialogs.lost/>
         <ReleaseDialog state=dialogs.release/>
@@ -329,6 +334,7 @@ fn row(
     let menu = format!("Actions of {}", node.name);
     let labels = label_chips(node);
     let dedicated = dedication_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
+    let pool = node.pool.text().map(|text| view! { <span class="table__sub">{text}</span> });
     let isolation = isolation_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let mounts = host_mounts_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let nvlink = nvlink_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
@@ -351,6 +357,7 @@ fn row(
     let drain = manages.then(|| item(dialogs.drain, "Drain", format!("Drain {}", node.name)));
     let edit_labels = manages.then(|| item(dialogs.labels, "Labels", format!("Labels of {}", node.name)));
     let dedicate = manages.then(|| item(dialogs.dedication, "Dedicate", format!("Dedicate {}", node.name)));
+    let set_pool = manages.then(|| item(dialogs.pool, "Pool", format!("Pool of {}", node.name)));
     let declare_lost = lost_button(dialogs.lost, node, "menu__item menu__item--danger", ready);
     let cordon = manages.then(|| {
         view! {
@@ -368,7 +375,7 @@ fn row(
     });
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row"><a href=boards>{name}</a>{simulated}{unisolated}{host_network}{dedicated}{labels}</th>
+            <th role="rowheader" scope="row"><a href=boards>{name}</a>{simulated}{unisolated}{host_network}{dedicated}{pool}{labels}</th>
             <td role="cell" class="table__state" data-label="State"><NodeBadge state=node.state/></td>
             <td role="cell" data-label="Boards">{boards_text(node)}{nvlink}</td>
             <td role="cell" data-label="In use">{in_use(node)}</td>
@@ -382,6 +389,7 @@ fn row(
                     {cordon}
                     {edit_labels}
                     {dedicate}
+                    {set_pool}
                     {drain}
                     {declare_lost}
                 </Menu>

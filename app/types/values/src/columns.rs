@@ -58,6 +58,12 @@ ids! {
     AuditEventId RequestId ServiceId RevisionId InferenceKeyId GatewayId SessionId PasskeyId ChangeRequestId ScimGroupId
 }
 
+text_column!(
+    crate::node_pools::NodePool,
+    |pool: &crate::node_pools::NodePool| pool.name().to_owned(),
+    crate::node_pools::NodePool::parse
+);
+
 impl<DB: Database> Type<DB> for Timestamp
 where
     i64: Type<DB>,

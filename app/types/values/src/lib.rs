@@ -9,6 +9,7 @@ pub mod gangs;
 pub mod ids;
 pub mod lists;
 pub mod money;
+pub mod node_pools;
 pub mod paths;
 #[cfg(feature = "schema")]
 pub mod patterns;

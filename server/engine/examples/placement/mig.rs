@@ -56,6 +56,7 @@ fn shape(board: &Board, models: Models, name: &str) -> Option<(Shape, u32)> {
         gang: false,
         storage: 0,
         tenancy: Tenancy::COMMON,
+        work: berth_placement::pools::Work::Training,
     };
     Some((shape, board.profiles.get(index)?.size))
 }

@@ -37,6 +37,7 @@ fn job(random: &mut Random, number: u128, now: Timestamp) -> JobFacts {
         rdma: false,
         network: NetworkNeed::Any,
         storage: Vec::new(),
+        work: berth_placement::pools::Work::Training,
     };
     match random.below(4) {
         0 if model != "L40S" => {
@@ -60,6 +61,7 @@ fn job(random: &mut Random, number: u128, now: Timestamp) -> JobFacts {
         max_duration_s: 600 << random.below(8),
         preemptible: random.below(3) == 0,
         grace_s: 60,
+        gives_back_ms: None,
         queued_at: now,
         depends_on: Vec::new(),
         inside: None,

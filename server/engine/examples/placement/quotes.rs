@@ -34,6 +34,7 @@ fn request(random: &mut Random) -> Request {
         rdma: false,
         network: NetworkNeed::Any,
         storage: Vec::new(),
+        work: berth_placement::pools::Work::Training,
     };
     if random.below(4) == 0 {
         (request.count, request.nodes) = (1, 1);

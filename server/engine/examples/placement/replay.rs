@@ -43,6 +43,7 @@ fn board(count: u32, nodes: u32) -> Request {
         rdma: false,
         network: NetworkNeed::Any,
         storage: Vec::new(),
+        work: berth_placement::pools::Work::Training,
     }
 }
 
@@ -75,6 +76,7 @@ fn jobs(seed: u64) -> Vec<Job> {
                 max_duration_s: limit,
                 preemptible: false,
                 grace_s: 10,
+                gives_back_ms: None,
                 queued_at: start().plus_seconds(at as i64),
                 depends_on: Vec::new(),
                 inside: None,

@@ -119,6 +119,7 @@ pub fn node(n: u32, model: &str, gpus: u32, mig_enabled: bool) -> NodeFacts {
         switch: Some(format!("leaf-{}", n / 32).into()),
         rack: Some(format!("rack-{}", n / 128).into()),
         dedicated_to: None,
+        pool: berth_types::node_pools::NodePool::Both,
         gpus: (0..gpus).map(gpu).collect(),
     }
 }
@@ -160,6 +161,7 @@ fn read_nodes(text: &str, trace: &mut Trace) -> Result<(), String> {
             switch: None,
             rack: None,
             dedicated_to: None,
+            pool: berth_types::node_pools::NodePool::Both,
             gpus: (0..gpus)
                 .map(|gpu| GpuFacts {
                     uuid: format!("GPU-{index}-{gpu}").into(),
@@ -210,6 +212,7 @@ fn read_tasks(text: &str, trace: &mut Trace) -> Result<(), String> {
                 gang: false,
                 storage: 0,
                 tenancy: Tenancy::COMMON,
+                work: berth_placement::pools::Work::Training,
             },
             milli: u64::from(count) * u64::from(milli),
         });

@@ -153,7 +153,7 @@ fn comparable_state(engine: &Engine, now: Timestamp) -> String {
     let used: Vec<_> = (0..3).map(|o| engine.used(org(o + 1))).collect();
     // Jobs aside are not in the queue.
     let aside = engine.holds.iter().filter(|(_, h)| h.basis != Basis::First).count();
-    let waiting = engine.queue.len() + aside + engine.impossible.len();
+    let waiting = engine.queue.count() + aside + engine.impossible.len();
     format!("{nodes:#?}\n{jobs:?}\n{claims:#?}\n{booked:?}\n{waiting}\n{used:?}")
 }
 

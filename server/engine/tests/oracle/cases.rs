@@ -3,6 +3,7 @@
 use crate::judge::Fault;
 use crate::judge::play::{try_case, try_future, try_rebuilt};
 use crate::world::{Case, DeviceKind, Host, JOB, Job, Step, World, table};
+use berth_types::node_pools::NodePool;
 
 /// A generator of pseudo-random numbers (SplitMix64), equal on all machines.
 pub struct Random(pub u64);
@@ -75,6 +76,7 @@ fn smaller(case: &Case) -> Vec<Case> {
             Job { org: 0, ..job },
             Job { class: 1, ..job },
             Job { preemptible: false, ..job },
+            Job { replica: false, ..job },
             Job { cpus: 0, ..job },
             Job { near: false, ..job },
             Job { after: None, ..job },
@@ -239,6 +241,57 @@ pub fn enumerated_dedicated(number: u64) -> Case {
     Case { hosts: vec![host("H100-80GB", 1), host("H100-80GB", 1)], steps }
 }
 
+/// Number of enumerated cases with two hosts in all pools.
+pub const ENUMERATED_POOLS: u64 = 3 * 3 * 7 * 7 * 7 * 5;
+
+pub fn enumerated_pools(number: u64) -> Case {
+    let mut rest = number;
+    let mut digit = |base: u64| {
+        let digit = rest % base;
+        rest /= base;
+        digit
+    };
+    let mut steps = Vec::new();
+    for host in 0..2 {
+        steps.push(Step::Pool { host, pool: NodePool::ALL[digit(3) as usize] });
+    }
+    let replica = Job { replica: true, seconds: 5_000, ..JOB };
+    for _ in 0..3 {
+        steps.push(Step::Submit(match digit(7) {
+            0 => JOB,
+            1 => Job { class: 0, preemptible: true, seconds: 400, ..JOB },
+            2 => Job { class: 2, preemptible: true, seconds: 700, ..JOB },
+            3 => Job { org: 1, nodes: 2, preemptible: true, seconds: 600, ..JOB },
+            4 => replica,
+            5 => Job { org: 1, class: 0, preemptible: true, ..replica },
+            _ => Job { nodes: 2, ..replica },
+        }));
+    }
+    match digit(5) {
+        0 => steps.extend([Step::Next, Step::Next]),
+        1 => steps.extend([Step::End { job: 0, succeeded: true }, Step::Restart, Step::Next]),
+        2 => steps.extend([
+            Step::Sleep(GRACE_AND_MORE),
+            Step::Submit(Job { class: 0, ..replica }),
+            Step::Next,
+            Step::Next,
+        ]),
+        3 => steps.extend([
+            Step::Pool { host: 0, pool: NodePool::Both },
+            Step::Next,
+            Step::Pool { host: 1, pool: NodePool::Inference },
+            Step::Next,
+        ]),
+        _ => steps.extend([
+            Step::Pool { host: 0, pool: NodePool::Inference },
+            Step::Submit(replica),
+            Step::Restart,
+            Step::Next,
+        ]),
+    }
+    Case { hosts: vec![host("H100-80GB", 1), host("H100-80GB", 1)], steps }
+}
+
 /// All models, in both MIG modes, as whole boards, as shares and with each profile, without and with a
 /// reservation.
 pub fn models() -> Vec<Case> {
@@ -285,6 +338,7 @@ fn random_job(random: &mut Random, submitted: usize, booked: usize, several: boo
         org: random.below(3) as u8,
         class: random.pick(&[0, 0, 1, 1, 2]),
         preemptible,
+        replica: false,
         models,
         device,
         count: if single { 1 } else { random.pick(&[1, 1, 1, 2, 2, 3]) },

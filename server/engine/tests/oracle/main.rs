@@ -19,8 +19,8 @@ mod reported;
 mod world;
 
 use cases::{
-    ENUMERATED, ENUMERATED_DEDICATED, ENUMERATED_INSIDE, check, enumerated, enumerated_dedicated,
-    enumerated_inside, models, random, shrink,
+    ENUMERATED, ENUMERATED_DEDICATED, ENUMERATED_INSIDE, ENUMERATED_POOLS, check, enumerated,
+    enumerated_dedicated, enumerated_inside, enumerated_pools, models, random, shrink,
 };
 use judge::play::try_case;
 use regressions::regressions;
@@ -89,6 +89,12 @@ fn enumerated_worlds_inside_a_reservation_follow_it() {
 fn enumerated_worlds_with_dedicated_nodes_follow_it() {
     // As above, with a prime stride.
     try_all(6_000, |n| enumerated_dedicated(n * 7_919 % ENUMERATED_DEDICATED));
+}
+
+#[test]
+fn enumerated_worlds_with_pools_follow_it() {
+    // As above, with a prime stride.
+    try_all(6_000, |n| enumerated_pools(n * 7_919 % ENUMERATED_POOLS));
 }
 
 #[test]

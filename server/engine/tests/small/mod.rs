@@ -43,6 +43,7 @@ pub fn node(n: u128, model: &str, boards: usize) -> NodeFacts {
         switch: Some(format!("leaf-{}", n / 2).into()),
         rack: Some("rack-1".into()),
         dedicated_to: None,
+        pool: berth_types::node_pools::NodePool::Both,
         gpus: (0..boards).map(gpu).collect(),
     }
 }
@@ -61,6 +62,7 @@ pub fn boards(count: u32, nodes: u32) -> Request {
         rdma: false,
         network: berth_placement::networks::NetworkNeed::Any,
         storage: Vec::new(),
+        work: berth_placement::pools::Work::Training,
         offering: None,
         nano_per_second: 0,
     }
@@ -81,6 +83,7 @@ pub fn waits(n: u128, request: Request) -> JobFacts {
         max_duration_s: 3_600,
         preemptible: false,
         grace_s: 60,
+        gives_back_ms: None,
         queued_at: at(i64::try_from(n).unwrap_or(0)),
         depends_on: Vec::new(),
         inside: None,

@@ -176,6 +176,7 @@ mod tests {
             facts: JsonColumn::default(),
             cordoned: false,
             dedicated_to: None,
+            pool: berth_types::node_pools::NodePool::Both,
         }
     }
 

@@ -19,7 +19,7 @@ pub fn routes() -> ApiRouter<Nodes> {
         .api_route(
             "/operator/nodes/{node}",
             get_with(show, doc(ApiScope::FleetRead, "Gives a node with its boards."))
-                .patch_with(change, doc(ApiScope::FleetWrite, "Changes the cordon or the labels of a node."))
+                .patch_with(change, doc(ApiScope::FleetWrite, "Changes the cordon, the labels or the pool of a node."))
                 .delete_with(remove, doc(ApiScope::FleetWrite, "Removes a node without an approval.")),
         )
         .api_route(

@@ -12,6 +12,7 @@ fn gpu(n: u128, name: &str, model: &str) -> BoardState {
         mig_enabled: board.is_some_and(|board| !board.live_toggle),
         ready: true,
         dedicated_to: None,
+        pool: NodePool::Both,
         quarantined: false,
         occupants: vec![],
     }
@@ -28,6 +29,7 @@ fn assignment(slots: &[(&str, Option<(u32, u32)>)]) -> Assignment {
         job: JobId::from_uuid(Uuid::from_u128(1)),
         org: OrgId::from_uuid(Uuid::from_u128(1)),
         own_nodes_only: false,
+        work: Work::Training,
         generation: 1,
         attempt: 1,
         ranks: vec![(NodeId::from_uuid(Uuid::from_u128(1)), slots.iter().map(slot).collect())],
@@ -156,5 +158,19 @@ fn the_last_check_keeps_to_dedicated_nodes() {
         let gpus = [BoardState { dedicated_to, ..gpu(1, "a", "H100-80GB") }];
         let assignment = Assignment { own_nodes_only, ..assignment(&[("a", None)]) };
         assert_eq!(still_fits(&gpus, &assignment), fits, "{dedicated_to:?}, {own_nodes_only}");
+    }
+}
+
+#[test]
+fn the_last_check_keeps_to_pools() {
+    for (pool, work, fits) in [
+        (NodePool::Both, Work::Training, true),
+        (NodePool::Inference, Work::Training, false),
+        (NodePool::Inference, Work::Preemptible, true),
+        (NodePool::Training, Work::Replica, false),
+    ] {
+        let gpus = [BoardState { pool, ..gpu(1, "a", "H100-80GB") }];
+        let assignment = Assignment { work, ..assignment(&[("a", None)]) };
+        assert_eq!(still_fits(&gpus, &assignment), fits, "{pool:?}, {work:?}");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use berth_mig::{boards, cover, masks};
 use berth_types::ids::OrgId;
+use berth_types::node_pools::NodePool;
 
 use crate::networks::{GangKind, NodeNetworks};
 use crate::tenancy::NOBODY;
@@ -55,6 +56,8 @@ pub struct View {
     pub storage: u64,
     /// The index of the organization to which the node is dedicated, counted from one; 0 for none.
     pub dedicated_to: u16,
+    /// The work that the node is for.
+    pub pool: NodePool,
     count: u8,
     gpus: [GpuView; MAX_GPUS],
 }
@@ -69,6 +72,7 @@ impl View {
         networks: NodeNetworks { policy: false, host: false, gang: GangKind::Host, aside: false },
         storage: 0,
         dedicated_to: 0,
+        pool: NodePool::Both,
         count: 0,
         gpus: [NO_GPU; MAX_GPUS],
     };
@@ -177,6 +181,7 @@ pub(super) fn derive(
         networks: facts.networks,
         storage: node.storage,
         dedicated_to: facts.dedicated_to.map_or(0, |org| orgs.get(&org).copied().unwrap_or(NOBODY)),
+        pool: facts.pool,
         count: u8::try_from(facts.gpus.len().min(MAX_GPUS)).unwrap_or(0),
         gpus: [NO_GPU; MAX_GPUS],
     };

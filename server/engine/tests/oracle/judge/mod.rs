@@ -50,10 +50,12 @@ fn is_aside(world: &World, job: usize) -> bool {
     world.engine.basis(job_id(job)).is_some_and(|basis| basis != Basis::First)
 }
 
-/// The position of a job in the order of the queue: class, share, age.
+/// The position of a job in the order of the queue: class, replicas first, share, age.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     class: i64,
+    /// True for a job that is no replica, below the highest age.
+    behind_replicas: bool,
     share: f64,
     age: (i64, usize),
 }

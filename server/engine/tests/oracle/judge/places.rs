@@ -1,6 +1,7 @@
 //! The search for placements by trying all of them: boards, parts of boards, processors and power.
 
 use super::*;
+use berth_types::node_pools::NodePool;
 
 /// True if a part fits on a board beside the parts in use.
 pub(super) fn fits_beside(host: &Host, used: &[(Part, u8)], part: Part, org: u8) -> bool {
@@ -156,12 +157,23 @@ impl Judge<'_> {
         }
     }
 
+    /// True if the pool of a host takes a job: a host for training all but replicas, one for inference replicas and jobs
+    /// that may be preempted.
+    fn suits_pool(&self, host: usize, job: &Job) -> bool {
+        match self.world.pools[host] {
+            NodePool::Both => true,
+            NodePool::Training => !job.replica,
+            NodePool::Inference => job.replica || job.preemptible,
+        }
+    }
+
     /// All choices of devices of a host for one rank of a job.
     pub(super) fn choices(&self, host: usize, query: &Query<'_>, within: Option<&Promise>) -> Vec<Parts> {
         let (spec, job) = (self.world.hosts[host], *self.job(query.job));
         if !self.world.open[host]
             || !job.models.contains(&spec.model)
             || !self.takes(host, job.org)
+            || !self.suits_pool(host, &job)
             || self.cpus_left(host, query, within) < job.cpus
         {
             return Vec::new();

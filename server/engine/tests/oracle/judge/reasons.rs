@@ -1,6 +1,7 @@
 //! Rule (e): the forecast start and the blockers of a waiting job.
 
 use super::*;
+use berth_types::node_pools::NodePool;
 
 impl Judge<'_> {
     /// The forecast start of a waiting job after the passes of a step; `None` if the engine names no time.
@@ -115,6 +116,17 @@ impl Judge<'_> {
                 let runs = || self.world.jobs.iter().any(|j| matches!(j.state, State::Running(_)));
                 let reason = if *busy > 0 { runs() } else { !fits(&other, &running, &[]) };
                 self.world.own_only[usize::from(spec.org)] && reason
+            }
+            Blocker::Pool { boards, replica } => {
+                other.pools.fill(NodePool::Both);
+                if *boards == 0 {
+                    other.open.fill(true);
+                    other.healthy.fill(true);
+                    other.budget = None;
+                }
+                let gone: &[usize] = if *boards == 0 { &running } else { &[] };
+                let others: &[Promise] = if *boards == 0 { &[] } else { &promises };
+                self.has_pools() && *replica == spec.replica && fits(&other, gone, others)
             }
             Blocker::Volume(_)
             | Blocker::Images { .. }

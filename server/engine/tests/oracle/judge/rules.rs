@@ -147,7 +147,7 @@ impl Judge<'_> {
         for other in self.waiting().into_iter().filter(same) {
             let earlier = before(&self.turn(other), &mine) == Some(Ordering::Less);
             // The job starts in the room that preemptions made for it.
-            let counts = |n: usize| spec.inside.is_some() || self.job(other).class <= self.job(n).class;
+            let counts = |n: usize| spec.inside.is_some() || !self.may_go_before(other, n);
             let firm = held_before.iter().any(|k| k.firm && k.job == job) && counts(job);
             let mut promises = self.promises(other, true);
             // The held starts at the time of the decision; this start may have changed the turns since then.
@@ -213,7 +213,7 @@ impl Judge<'_> {
             if !could || after.could_run(other, now, &[], &promises) {
                 continue;
             }
-            if spec.inside.is_some() || spec.class <= other_spec.class {
+            if spec.inside.is_some() || !self.may_go_before(job, other) {
                 return fault("c", format!("job {job} starts in the room that was made for {other}"));
             }
             taken.push(other);

@@ -1,6 +1,7 @@
 //! The turns of jobs, promises to other jobs, limits, and the runs that a job may preempt.
 
 use super::*;
+use berth_types::node_pools::NodePool;
 
 impl Judge<'_> {
     /// The held starts of other jobs that count for a job: those with an earlier turn, and those with
@@ -23,7 +24,7 @@ impl Judge<'_> {
     /// True if the held start of job `n` has preemptions and counts for `job`. It gives way only to a job of
     /// a higher class that starts at once.
     pub(super) fn keeps_room(&self, n: usize, job: usize, at_once: bool) -> bool {
-        let higher = at_once && self.job(job).class > self.job(n).class && self.job(n).inside.is_none();
+        let higher = at_once && self.may_go_before(job, n) && self.job(n).inside.is_none();
         is_firm(self.world, n) && !higher
     }
 
@@ -67,7 +68,8 @@ impl Judge<'_> {
         let class = i64::from(state.spec.class) + (self.world.now - state.queued_at) / CLASS_STEP_S;
         let class = class.min(3);
         let share = if class == 3 { 0.0 } else { self.share(state.spec.org) };
-        Turn { class, share, age: (state.queued_at, job) }
+        let behind_replicas = class < 3 && !state.spec.replica;
+        Turn { class, behind_replicas, share, age: (state.queued_at, job) }
     }
 
     /// True if the limit of the organization allows the job to run.
@@ -97,11 +99,33 @@ impl Judge<'_> {
     pub(super) fn eligible(&self, job: usize) -> Vec<usize> {
         let below = |n: &usize| {
             let State::Running(run) = &self.world.jobs[*n].state else { return false };
-            run.preemptible
-                && self.job(*n).class < self.job(job).class
-                && self.job(*n).inside == self.job(job).inside
+            run.preemptible && self.job(*n).inside == self.job(job).inside && self.may_preempt(job, *n, run)
         };
         (0..self.world.jobs.len()).filter(below).collect()
+    }
+
+    /// True if a job may preempt the run of job `n`, which is preemptible: by the classes; a replica each other job on a
+    /// host for inference, but no other job a replica there.
+    fn may_preempt(&self, job: usize, n: usize, run: &Run) -> bool {
+        let for_inference = |host: &usize| self.world.pools[*host] == NodePool::Inference;
+        let on_inference = self.job(n).inside.is_none() && run.ranks.iter().any(|(h, _)| for_inference(h));
+        match (on_inference, self.job(job).replica, self.job(n).replica) {
+            (true, true, false) => true,
+            (true, false, true) => false,
+            _ => self.job(n).class < self.job(job).class,
+        }
+    }
+
+    /// True if some host is not for all work.
+    pub(super) fn has_pools(&self) -> bool {
+        self.world.pools.iter().any(|pool| *pool != NodePool::Both)
+    }
+
+    /// True if a job may start in the room that preemptions made for job `n`: by the classes, and with pools in that of a
+    /// replica only as a replica.
+    pub(super) fn may_go_before(&self, job: usize, n: usize) -> bool {
+        let keeps = self.has_pools() && self.job(n).replica && !self.job(job).replica;
+        self.job(job).class > self.job(n).class && !keeps
     }
 
     /// The longest grace of jobs, in seconds.
@@ -115,8 +139,10 @@ impl Judge<'_> {
         let spec = self.job(job);
         let lower = |n: &usize| {
             let other = self.job(*n);
+            // The run may have been on a host for inference.
+            let borrows = self.has_pools() && spec.replica && !other.replica;
             other.preemptible
-                && other.class < spec.class
+                && (other.class < spec.class || borrows)
                 && other.inside == spec.inside
                 && self.world.has_run(*n)
         };
@@ -137,6 +163,9 @@ impl Judge<'_> {
 pub(super) fn before(a: &Turn, b: &Turn) -> Option<Ordering> {
     if a.class != b.class {
         return Some(b.class.cmp(&a.class));
+    }
+    if a.behind_replicas != b.behind_replicas {
+        return Some(a.behind_replicas.cmp(&b.behind_replicas));
     }
     let near = (a.share - b.share).abs() <= 2.0 + 1e-6 * a.share.max(b.share);
     if near && a.share != b.share {

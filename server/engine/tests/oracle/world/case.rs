@@ -5,9 +5,11 @@ use std::sync::Arc;
 use berth_mig::{Board, board_by_name};
 use berth_placement::cluster::BookingId;
 use berth_placement::networks::NetworkNeed;
+use berth_placement::pools::Work;
 use berth_placement::request::{DeviceRequest, Nearness, Request};
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::Priority;
+use berth_types::node_pools::NodePool;
 use berth_types::time::Timestamp;
 use uuid::Uuid;
 
@@ -39,6 +41,8 @@ pub struct Job {
     pub org: u8,
     pub class: u8,
     pub preemptible: bool,
+    /// True for a replica of a service.
+    pub replica: bool,
     pub models: &'static [&'static str],
     pub device: DeviceKind,
     pub count: u32,
@@ -60,6 +64,7 @@ pub const JOB: Job = Job {
     org: 0,
     class: 1,
     preemptible: false,
+    replica: false,
     models: &["H100-80GB"],
     device: DeviceKind::Board,
     count: 1,
@@ -126,6 +131,11 @@ pub enum Step {
     Dedicate {
         host: usize,
         org: Option<u8>,
+    },
+    /// Sets the work that a host is for.
+    Pool {
+        host: usize,
+        pool: NodePool,
     },
     /// Sets the restriction of an organization's work to its dedicated hosts.
     OwnOnly {
@@ -214,6 +224,11 @@ pub fn request(job: &Job) -> Request {
         rdma: false,
         network: NetworkNeed::Any,
         storage: Vec::new(),
+        work: match (job.replica, job.preemptible) {
+            (true, _) => Work::Replica,
+            (false, true) => Work::Preemptible,
+            (false, false) => Work::Training,
+        },
         offering: None,
         nano_per_second: 0,
     }

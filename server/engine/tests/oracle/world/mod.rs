@@ -9,6 +9,7 @@ use berth_placement::cluster::{GpuFacts, NodeFacts, Owner, Slot};
 use berth_placement::networks::NodeNetworks;
 use berth_placement::quotas::EngineLimits;
 use berth_types::jobs::{Condition, DependsOn};
+use berth_types::node_pools::NodePool;
 
 mod case;
 mod decisions;
@@ -26,6 +27,7 @@ pub struct World {
     pub healthy: Vec<bool>,
     /// The organization of each dedicated host.
     pub dedicated: Vec<Option<u8>>,
+    pub pools: Vec<NodePool>,
     pub jobs: Vec<JobState>,
     pub booked: Vec<Option<Promise>>,
     /// The request of each reservation.
@@ -52,6 +54,7 @@ impl World {
             open: vec![true; count],
             healthy: vec![true; count],
             dedicated: vec![None; count],
+            pools: vec![NodePool::Both; count],
             jobs: Vec::new(),
             booked: Vec::new(),
             booked_for: Vec::new(),
@@ -100,6 +103,7 @@ impl World {
             switch: None,
             rack: Some(format!("rack-{}", spec.rack).into()),
             dedicated_to: self.dedicated[host].map(org_id),
+            pool: self.pools[host],
             gpus: (0..spec.boards).map(gpu).collect(),
         }
     }
@@ -126,6 +130,7 @@ impl World {
             max_duration_s: job.left,
             preemptible: job.spec.preemptible,
             grace_s: job.spec.grace_s,
+            gives_back_ms: None,
             queued_at: at(job.queued_at),
             depends_on: job.spec.after.into_iter().map(depends).collect(),
             inside: job.spec.inside.map(booking_id),
@@ -155,6 +160,8 @@ impl World {
             requeues: run.requeues,
             models: job.spec.models.iter().map(|model| (*model).into()).collect(),
             preemptible: run.preemptible.then_some(job.spec.grace_s),
+            gives_back_ms: None,
+            replica: job.spec.replica,
             saved_at: None,
             inside: job.spec.inside.map(booking_id),
             bill: ClaimBill { offering: None, devices_milli: devices(&job.spec), nano_per_second: 0 },
@@ -292,6 +299,7 @@ impl World {
         | Step::Unclean(_)
         | Step::Extend { .. }
         | Step::Dedicate { .. }
+        | Step::Pool { .. }
         | Step::OwnOnly { .. }
         | Step::Budget(_) = step
         {
@@ -355,6 +363,7 @@ impl World {
                 self.dedicated[host] = org;
                 self.send_host(host);
             }
+            Step::Pool { host, pool } if host < self.hosts.len() => self.set_pool(host, pool),
             Step::OwnOnly { org, own_only } => self.restrict(org, own_only),
             Step::Budget(watts) => {
                 self.budget = watts;
@@ -362,6 +371,11 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    fn set_pool(&mut self, host: usize, pool: NodePool) {
+        self.pools[host] = pool;
+        self.send_host(host);
     }
 
     fn restrict(&mut self, org: u8, own_only: bool) {
@@ -408,7 +422,9 @@ impl World {
         let (org, when) = (org_id(job.org), Window { from: at(from), until: at(until) });
         let n = self.booked.len();
         self.booked_for.push(*job);
-        let Ok((ask, places, moved)) = self.engine.quote(&request(job), org, when, at(self.now)) else {
+        // A reservation counts as training.
+        let booked = request(&Job { preemptible: false, replica: false, ..*job });
+        let Ok((ask, places, moved)) = self.engine.quote(&booked, org, when, at(self.now)) else {
             self.booked.push(None);
             return;
         };

@@ -1,4 +1,5 @@
-//! The queue of waiting jobs, in the order of priority class, fair share and age.
+//! The queue of waiting jobs, in the order of priority class, fair share and age. Replicas of services come first in
+//! their class.
 //!
 //! Jobs with equal requests, class, organization and time limit share a lane and are ordered by age. Every
 //! [`AGE_STEP_S`] of waiting raises a job by one class. Above the highest class only age counts, so no job
@@ -11,20 +12,22 @@ use std::ops::Bound;
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
-use berth_placement::cluster::{BookingId, Cluster, Models};
-use berth_placement::fair_share::{FairShare, OrgIx};
-use berth_placement::quotas::Quotas;
-use berth_placement::request::Ask;
+use crate::cluster::{BookingId, Cluster, Models};
+use crate::fair_share::{FairShare, OrgIx};
+use crate::quotas::Quotas;
+use crate::request::Ask;
 
 /// The waiting time that raises a job by one class.
 pub const AGE_STEP_S: i64 = 12 * 3_600;
 /// The class above the highest priority class: only age counts in it.
 const AGED_CLASS: i64 = 3;
 
-/// A priority class and an organization: the turns of a group differ by age alone.
+/// A priority class, its replicas or its other jobs, and an organization: the turns of a group differ by age alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
     pub class: i64,
+    /// True for replicas of services.
+    pub replica: bool,
     pub org: OrgIx,
 }
 
@@ -43,6 +46,8 @@ pub struct Lane {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Turn {
     pub class: Reverse<i64>,
+    /// True behind the replicas of its class.
+    pub after_replicas: bool,
     pub share: u64,
     pub queued_at: Timestamp,
     pub job: JobId,
@@ -62,8 +67,9 @@ impl Turns<'_> {
     pub fn turn(&self, group: Group, queued_at: Timestamp, job: JobId) -> Turn {
         let waited_s = (self.now.micros() - queued_at.micros()).max(0) / 1_000_000;
         let raised = (group.class + waited_s / AGE_STEP_S).clamp(0, AGED_CLASS);
-        let share = if raised >= AGED_CLASS { 0 } else { self.shares.share(group.org, self.now) };
-        Turn { class: Reverse(raised), share, queued_at, job }
+        let is_aged = raised >= AGED_CLASS;
+        let share = if is_aged { 0 } else { self.shares.share(group.org, self.now) };
+        Turn { class: Reverse(raised), after_replicas: !is_aged && !group.replica, share, queued_at, job }
     }
 
     fn limits(&self, group: Group) -> bool {
@@ -201,8 +207,8 @@ fn next_admitted(
 }
 
 impl Queue {
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
+    /// The number of waiting jobs.
+    pub fn count(&self) -> usize {
         let open = self.order.values().map(|line| line.jobs.len());
         open.chain(self.inside.values().map(BTreeMap::len)).sum()
     }
@@ -359,7 +365,7 @@ impl Queue {
     }
 
     fn groups_of_pool(&self, pool: u64) -> impl Iterator<Item = (Group, &PoolLine)> {
-        let least = Group { class: i64::MIN, org: OrgIx(0) };
+        let least = Group { class: i64::MIN, replica: false, org: OrgIx(0) };
         let from = self.order.range((pool, least)..);
         from.take_while(move |((models, _), _)| *models == pool).map(|((_, group), line)| (*group, line))
     }
