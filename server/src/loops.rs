@@ -291,11 +291,11 @@ fn start_housekeeping(portal: &Portal) {
             Ok::<_, StoreError>(more.then_some(NextRun { within: STEP, pace: STEP }))
         }
     });
-    let providers = portal.sso.providers.clone();
+    let (providers, hosts) = (portal.sso.providers.clone(), portal.services.hosts.clone());
     portal.loops.spawn("domain records", Schedule::every(DOMAINS_EVERY), None, move || {
-        let providers = providers.clone();
+        let (providers, hosts) = (providers.clone(), hosts.clone());
         async move {
-            let more = providers.tick_domains().await?;
+            let more = providers.tick_domains().await? | hosts.tick_hosts().await?;
             Ok::<_, StoreError>(more.then_some(NextRun { within: STEP, pace: STEP }))
         }
     });
@@ -367,6 +367,7 @@ impl Portal {
     pub async fn forget_old(&self) -> Result<(), StoreError> {
         self.idempotency.forget_old().await?;
         self.accounts.forget_old().await?;
+        self.services.forget_old().await?;
         self.enrolment.forget_old().await
     }
 }

@@ -3,6 +3,7 @@
 
 mod audit_options;
 mod edge_options;
+mod service_options;
 mod sso_options;
 mod storage_options;
 mod upkeep;

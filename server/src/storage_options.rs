@@ -2,6 +2,8 @@
 
 use berth_foundation::Settings;
 
+use super::service_options::ServiceOptions;
+
 #[derive(clap::Args)]
 pub struct StorageOptions {
     /// The limit of stored files of an organization that never had credit and has no credit limit, in MiB.
@@ -18,11 +20,14 @@ pub struct StorageOptions {
     /// below half of which also submissions and files of workers; 0: no such mark.
     #[arg(long, env = "BERTH_MIN_FREE_GIB", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=1_048_576))]
     min_free_gib: u64,
+    #[command(flatten)]
+    services: ServiceOptions,
 }
 
 impl StorageOptions {
     /// Returns the settings with these options.
     pub fn apply(&self, settings: Settings) -> Settings {
+        let settings = self.services.apply(settings);
         Settings {
             free_storage_bytes: self.free_storage_mib << 20,
             free_jobs: self.free_jobs,

@@ -23,7 +23,12 @@ pub fn create(
     send("POST", "/operator/gateways", input, key)
 }
 
-/// Removes a gateway. Its token ends at once.
+/// Replaces the token of a gateway; only this answer has the new one.
+pub fn replace_token(gateway: GatewayId) -> impl Future<Output = Answer<Gateway>> + Send + 'static {
+    send("POST", format!("/operator/gateways/{gateway}/token"), &(), None)
+}
+
+/// Removes a gateway. Its token and its blocks of credit end at once.
 pub fn remove(gateway: GatewayId) -> impl Future<Output = Answer<()>> + Send + 'static {
     send("DELETE", format!("/operator/gateways/{gateway}"), &(), None)
 }

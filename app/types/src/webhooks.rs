@@ -23,6 +23,8 @@ pub const NOTICE_KINDS: [(&str, &str); 19] = [
     ("credit.expiring", "Credit expires soon."),
     ("invoice.issued", "An invoice was issued."),
     ("invoice.payment_failed", "The payment of an invoice failed."),
+    ("service_host.missing", "The DNS record of a confirmed host name of a service is missing."),
+    ("service_host.unconfirmed", "A host name of a service without its DNS record is no longer confirmed."),
     ("sso.domain_missing", "The DNS record of a confirmed domain is missing."),
     ("sso.domain_unconfirmed", "A domain without its DNS record is no longer confirmed."),
     ("webhook.passed_on", "Webhooks of a person who left passed to an owner."),

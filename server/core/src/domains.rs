@@ -20,6 +20,12 @@ pub fn record_value(proof: &str) -> String {
     format!("berth-verification={proof}")
 }
 
+/// A host name, then its parent domains with a dot, the nearest first.
+pub fn with_parents(host: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(host), |name| name.split_once('.').map(|(_, parent)| parent))
+        .take_while(|name| name.contains('.'))
+}
+
 /// The answer of DNS about the record of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
@@ -110,6 +116,17 @@ mod tests {
 
     const PENDING: DomainState =
         DomainState { pending_since: at(0), confirmed_at: None, missing_since: None };
+
+    #[test]
+    fn the_parents_of_a_host_are_whole_domains() {
+        let all = |host| with_parents(host).collect::<Vec<&str>>();
+        assert_eq!(
+            all("a.models.corp.example"),
+            ["a.models.corp.example", "models.corp.example", "corp.example"]
+        );
+        assert_eq!(all("corp.example"), ["corp.example"]);
+        assert!(all("example").is_empty() && all("").is_empty());
+    }
 
     #[test]
     fn a_domain_is_checked_for_seven_days_and_less_often_after_an_hour() {

@@ -7,6 +7,11 @@ pub const fn day_of(at: Timestamp) -> i64 {
     at.micros().div_euclid(86_400_000_000)
 }
 
+/// The begin of the hour of a time.
+pub const fn hour_of(at: Timestamp) -> Timestamp {
+    Timestamp::from_micros(at.micros().div_euclid(3_600_000_000) * 3_600_000_000)
+}
+
 /// The first day of the month of a time, as a number of days since 1970-01-01.
 pub fn month_start_day(at: Timestamp) -> i64 {
     format!("{}-01T00:00:00Z", month_of(at)).parse().map_or_else(|_| day_of(at), day_of)

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use berth_core::domains::{Answer, record_name, record_value};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hickory_resolver::TokioResolver;
@@ -98,5 +99,49 @@ impl TxtRecords for DnsServer {
             answer.unwrap_or_else(|_| Err("no answer within five seconds".to_owned()))
         }
         .boxed()
+    }
+}
+
+/// Asks DNS for the record that proves a domain.
+pub async fn find_record(dns: &dyn TxtRecords, domain: &str, proof: &str) -> Answer {
+    let value = record_value(proof);
+    match dns.list(&record_name(domain)).await {
+        Ok(texts) if texts.iter().any(|text| text.trim() == value) => Answer::Found,
+        Ok(_) => Answer::Missing,
+        Err(error) => {
+            tracing::info!(domain, error, "the record of a domain cannot be read");
+            Answer::Unknown
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server with one answer.
+    struct Fixed(Result<Vec<String>, String>);
+
+    impl TxtRecords for Fixed {
+        fn list<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Vec<String>, String>> {
+            assert_eq!(name, "_berth.corp.example");
+            std::future::ready(self.0.clone()).boxed()
+        }
+    }
+
+    async fn answer(records: Result<&[&str], &str>) -> Answer {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<String>>();
+        let server = Fixed(records.map(owned).map_err(|error| error.to_owned()));
+        find_record(&server, "corp.example", "0a").await
+    }
+
+    #[tokio::test]
+    async fn a_domain_is_proved_by_one_record_with_the_whole_value() {
+        assert_eq!(answer(Ok(&["v=spf1 -all", "berth-verification=0a"])).await, Answer::Found);
+        for other in ["berth-verification=0A", "berth-verification=0ab", "0a", ""] {
+            assert_eq!(answer(Ok(&[other])).await, Answer::Missing, "{other}");
+        }
+        assert_eq!(answer(Ok(&[])).await, Answer::Missing);
+        assert_eq!(answer(Err("SERVFAIL")).await, Answer::Unknown);
     }
 }

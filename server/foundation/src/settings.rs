@@ -138,6 +138,10 @@ pub struct Settings {
     pub free_jobs: i64,
     /// Days for which ended jobs keep their submission, logs and files; `None`: for ever.
     pub keep_ended_jobs_days: Option<i64>,
+    /// Days for which the use of services, ended replicas, deleted services and revoked keys stay; `None`: for ever.
+    pub keep_service_records_days: Option<i64>,
+    /// The most credit of one gateway in one organization in an hour, in micro-units of the currency.
+    pub gateway_credit_micros: i64,
     /// The least throughput between two nodes of a job.
     pub gang_minimum: LinkMinimum,
     /// Free bytes of the data directory below which the portal refuses uploads, and below half of which also
@@ -200,6 +204,8 @@ impl Default for Settings {
             free_storage_bytes: 100 << 20,
             free_jobs: 100,
             keep_ended_jobs_days: Some(365),
+            keep_service_records_days: Some(400),
+            gateway_credit_micros: 100_000_000,
             gang_minimum: LinkMinimum::default(),
             min_free_bytes: 0,
             templates: None,

@@ -36,7 +36,8 @@ pub fn gateway_url(url: &str) -> Option<String> {
     (is_bare && fits && !url.contains('#')).then(|| format!("{scheme}://{host}{port}"))
 }
 
-/// Refuses hosts of other services, and those of gateways and of the portal, whose callers would reach the service.
+/// Refuses hosts of other services of the organization, and those of gateways and of the portal. Other organizations may
+/// name the same hosts: the proof decides.
 pub async fn check_hosts(
     tx: &mut Tx<'_>,
     row: &StoredService,
@@ -48,10 +49,10 @@ pub async fn check_hosts(
     let gateways = store::services::gateways::list(tx).await?;
     let own: Vec<String> = gateways.iter().filter_map(|gateway| host_of(&gateway.url)).collect();
     for (index, host) in row.hosts.iter().enumerate() {
-        let owner = store::services::services::find_by_host(tx, host).await?;
-        let is_taken = owner.is_some_and(|owner| owner != row.id);
+        let others = store::services::hosts::list_services(tx, host).await?;
+        let is_taken = others.iter().any(|(id, org)| *org == row.org_id && *id != row.id);
         if is_taken || own.contains(host) || portal == Some(host.as_str()) {
-            let detail = "Another service, a gateway or the portal has this host name. Choose another one.";
+            let detail = "Another service of the organization, a gateway or the portal has this host name. Choose another one.";
             return Err(Problem::invalid_field(&format!("/hosts/{index}"), detail).into());
         }
     }

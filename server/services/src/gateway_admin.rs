@@ -1,9 +1,10 @@
 //! The gateways, for operators, and their addresses for the callers of services.
 
+use std::collections::HashMap;
+
 use berth_foundation::credentials::new_opaque;
-use berth_foundation::{Caller, Context, Right, idempotency, recheck_operator_right};
+use berth_foundation::{Caller, Change, Context, Right, idempotency, recheck_operator_right};
 use berth_service_types::gateways::{Gateway, GatewayAddress, NewGateway};
-use berth_serving::snapshot::KeyHash;
 use berth_store::services::gateways::StoredGateway;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use berth_types::Page;
@@ -15,6 +16,8 @@ use futures::FutureExt;
 
 use crate::addresses::{gateway_url, host_of};
 use crate::checks::is_name;
+use crate::gateways::{end_blocks, token_hash};
+use crate::hosts::owners::HostOwners;
 
 /// Gateways of the portal.
 const MAX_GATEWAYS: usize = 100;
@@ -29,7 +32,12 @@ pub struct GatewayAdmin {
     context: Context,
 }
 
-fn wire_gateway(row: StoredGateway, token: Option<String>) -> Gateway {
+/// The micro-units of open blocks by the number of their gateway.
+async fn sum_open(tx: &mut Tx<'_>) -> Result<HashMap<i64, i64>, StoreError> {
+    Ok(store::services::credit::sum_open(tx).await?.into_iter().collect())
+}
+
+fn wire_gateway(row: StoredGateway, open: &HashMap<i64, i64>, token: Option<String>) -> Gateway {
     Gateway {
         id: row.id,
         name: row.name,
@@ -38,6 +46,7 @@ fn wire_gateway(row: StoredGateway, token: Option<String>) -> Gateway {
         created_by: row.created_by,
         last_seen_at: row.last_seen_at,
         version: row.version,
+        open_micros: open.get(&row.number).copied().unwrap_or(0),
         token,
     }
 }
@@ -61,7 +70,7 @@ fn checked(mut input: NewGateway) -> Result<NewGateway, Problem> {
     if errors.is_empty() { Ok(input) } else { Err(Problem::invalid(errors)) }
 }
 
-/// Refuses a gateway beyond the limit, with the name of another one, or with the host of a service.
+/// Refuses a gateway beyond the limit, with the name of another one, or with the confirmed host of a service.
 async fn check_new(tx: &mut Tx<'_>, row: &StoredGateway) -> Result<(), WriteError> {
     let gateways = store::services::gateways::list(tx).await?;
     if gateways.iter().any(|gateway| gateway.name == row.name) {
@@ -73,7 +82,9 @@ async fn check_new(tx: &mut Tx<'_>, row: &StoredGateway) -> Result<(), WriteErro
         return Err(Problem::conflict("gateway.limit", "Too many gateways", detail).into());
     }
     let Some(host) = host_of(&row.url) else { return Ok(()) };
-    if store::services::services::find_by_host(tx, &host).await?.is_some() {
+    let services = store::services::hosts::list_services(tx, &host).await?;
+    let owners = HostOwners::read(tx, std::iter::once(host.as_str())).await?;
+    if owners.find(&host).is_some_and(|(_, owner)| services.iter().any(|(_, org)| *org == owner)) {
         let detail = "A service has this host name, so its requests would not reach other services.";
         return Err(Problem::invalid_field("/url", detail).into());
     }
@@ -98,7 +109,7 @@ impl GatewayAdmin {
         let NewGateway { name, url } = checked(input)?;
         let now = self.context.now();
         let token = format!("{PREFIX}{}", self.context.random(new_opaque));
-        let hash = String::from(KeyHash::new(&token));
+        let hash = token_hash(&token);
         let row = StoredGateway {
             id: self.context.new_id(now),
             // The write has the number.
@@ -127,7 +138,7 @@ impl GatewayAdmin {
             .boxed()
         });
         done.await?;
-        Ok(wire_gateway(row, Some(token)))
+        Ok(wire_gateway(row, &HashMap::new(), Some(token)))
     }
 
     /// A page of the gateways, without their tokens.
@@ -138,29 +149,68 @@ impl GatewayAdmin {
     ) -> Result<Page<Gateway>, Problem> {
         self.context.authorise_operator(caller, OperatorRight::View).await?;
         let mut conn = self.context.db.read().await?;
-        let rows = store::services::gateways::list_page(&mut conn.tx(), options).await?;
-        Ok(options.page(rows, |row| row.id).map(|row| wire_gateway(row, None)))
+        let mut tx = conn.tx();
+        let rows = store::services::gateways::list_page(&mut tx, options).await?;
+        let open = sum_open(&mut tx).await?;
+        Ok(options.page(rows, |row| row.id).map(|row| wire_gateway(row, &open, None)))
     }
 
-    /// Removes a gateway. Its token is refused at once.
+    /// Replaces the token of a gateway. The former one is refused at once, and only this answer has the new one.
+    ///
+    /// # Errors
+    /// The caller lacks the right or a fresh proof, or there is no such gateway.
+    pub async fn replace_token(&self, caller: &Caller, id: GatewayId) -> Result<Gateway, Problem> {
+        self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
+        self.context.check_proof(caller)?;
+        let token = format!("{PREFIX}{}", self.context.random(new_opaque));
+        let (hash, user) = (token_hash(&token), caller.user.id);
+        let event = self.context.audit_event(caller, "gateway.token_replaced", id.to_string(), String::new());
+        let done = self.context.db.try_write(move |tx| {
+            let (hash, mut event) = (hash.clone(), event.clone());
+            async move {
+                recheck_operator_right(tx, user, OperatorRight::ManageFleet).await?;
+                let found = store::services::gateways::replace_token(tx, id, &hash).await?;
+                let gateway = found.ok_or_else(Problem::not_found)?;
+                event.detail.clone_from(&gateway.name);
+                store::quotas::insert_audit(tx, None, &event).await?;
+                let open = sum_open(tx).await?;
+                Ok((gateway, open))
+            }
+            .boxed()
+        });
+        let (gateway, open) = done.await?;
+        Ok(wire_gateway(gateway, &open, Some(token)))
+    }
+
+    /// Removes a gateway. Its token is refused at once, and its blocks of credit end: what it reported is charged, the
+    /// rest is free again, and later charges are forgiven.
     pub async fn remove_gateway(&self, caller: &Caller, id: GatewayId) -> Result<(), Problem> {
         self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         self.context.check_proof(caller)?;
         let now = self.context.now();
         let event = self.context.audit_event(caller, "gateway.removed", id.to_string(), String::new());
-        let known = self.context.db.write(move |tx| {
-            let mut event = event.clone();
+        let (context, user) = (self.context.clone(), caller.user.id);
+        let done = self.context.db.try_write(move |tx| {
+            let (context, mut event) = (context.clone(), event.clone());
             async move {
-                let Some(name) = store::services::gateways::remove(tx, id, now).await? else {
-                    return Ok(false);
-                };
-                event.detail = name;
+                recheck_operator_right(tx, user, OperatorRight::ManageFleet).await?;
+                let found = store::services::gateways::remove(tx, id, now).await?;
+                let gateway = found.ok_or_else(Problem::not_found)?;
+                // Those beyond the most of one transaction end in the loop of lost blocks.
+                let ended = end_blocks(tx, &context, gateway.number, now).await?;
+                event.detail = format!(
+                    "{}: {} of its blocks of credit ended, {} micro-units are free again, later charges are forgiven",
+                    gateway.name, ended.blocks, ended.freed_micros
+                );
                 store::quotas::insert_audit(tx, None, &event).await?;
-                Ok::<bool, StoreError>(true)
+                Ok(ended.charged)
             }
             .boxed()
         });
-        if known.await? { Ok(()) } else { Err(Problem::not_found()) }
+        for org in done.await? {
+            self.context.publish(Change::Charged(org));
+        }
+        Ok(())
     }
 
     /// The gateways that reported within [`PRESENT_S`], for the members of an organization.

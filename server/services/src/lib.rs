@@ -4,6 +4,7 @@ pub mod controller;
 
 pub use controller::Controller;
 pub use controller::inputs::LoadBoard;
+pub mod hosts;
 pub mod rollouts;
 pub mod routes;
 
@@ -11,6 +12,7 @@ mod addresses;
 mod checks;
 mod gateway_admin;
 mod keys;
+mod retention;
 mod revisions;
 mod services;
 mod show;

@@ -10,6 +10,7 @@ use berth_rest::lists::{ListQuery, page_in_memory};
 use berth_rest::operations::{answers, doc};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_service_types::gateways::{Gateway, GatewayAddress, NewGateway};
+use berth_service_types::hosts::{CheckHost, ConfirmHost, ServiceHost};
 use berth_service_types::keys::{InferenceKey, NewInferenceKey};
 use berth_service_types::revisions::{NewRevision, PutTraffic, Revision};
 use berth_service_types::services::{NewService, PatchService, Service, ServiceHour, TokenPrice};
@@ -71,6 +72,23 @@ pub fn services() -> ApiRouter<Services> {
             get_with(list_use, doc(ApiScope::ServicesRead, "Lists the use of a service by hour.")),
         )
         .api_route(
+            "/orgs/{org}/service-hosts/check",
+            post_with(
+                check_host,
+                doc(ApiScope::ServicesWrite, "Checks the DNS record of a host name of a service now."),
+            ),
+        )
+        .api_route(
+            "/operator/orgs/{org}/service-hosts",
+            put_with(
+                confirm_host,
+                doc(
+                    ApiScope::Admin,
+                    "Confirms a host name for an organization without DNS, or takes it back.",
+                ),
+            ),
+        )
+        .api_route(
             "/operator/services",
             get_with(list_all, doc(ApiScope::ServicesRead, "Lists the services of all organizations.")),
         )
@@ -114,7 +132,17 @@ pub fn gateways() -> ApiRouter<Services> {
         )
         .api_route(
             "/operator/gateways/{gateway}",
-            delete_with(remove_gateway, doc(ApiScope::FleetWrite, "Removes a gateway.")),
+            delete_with(remove_gateway, doc(ApiScope::FleetWrite, "Removes a gateway and ends its credit.")),
+        )
+        .api_route(
+            "/operator/gateways/{gateway}/token",
+            post_with(
+                replace_token,
+                answers::<200, Gateway>(
+                    ApiScope::FleetWrite,
+                    "Replaces the token of a gateway; the new one is shown once.",
+                ),
+            ),
         )
 }
 
@@ -289,6 +317,34 @@ async fn list_gateways(
     Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Gateway>>, Failed> {
     Ok(Answer(services.gateways.list_gateways(&caller, &query.by_creation()?).await?))
+}
+
+async fn replace_token(
+    State(services): State<Services>,
+    Signed(caller): Signed,
+    Path(gateway): Path<GatewayId>,
+) -> Result<(Extension<NotKept>, Answer<Gateway>), Failed> {
+    let replaced = services.gateways.replace_token(&caller, gateway).await?;
+    // An answer that grants access is never stored.
+    Ok((Extension(NotKept), Answer(replaced)))
+}
+
+async fn check_host(
+    State(services): State<Services>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<CheckHost>,
+) -> Result<Answer<ServiceHost>, Failed> {
+    Ok(Answer(services.hosts.check_host(&caller, org, body.value).await?))
+}
+
+async fn confirm_host(
+    State(services): State<Services>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<ConfirmHost>,
+) -> Result<Answer<ServiceHost>, Failed> {
+    Ok(Answer(services.hosts.confirm_host(&caller, org, body.value).await?))
 }
 
 async fn remove_gateway(

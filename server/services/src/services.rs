@@ -21,6 +21,7 @@ use futures::FutureExt;
 use crate::addresses::{check_hosts, check_models, host_of};
 use crate::checks::{check_patch, check_service, check_token_price};
 use crate::gateway_admin::GatewayAdmin;
+use crate::hosts::{HostProofs, begin_proofs};
 use crate::keys::InferenceKeys;
 use crate::{rollouts, show};
 
@@ -34,6 +35,7 @@ pub struct Services {
     pub(crate) jobs: Jobs,
     pub(crate) keys: InferenceKeys,
     pub(crate) gateways: GatewayAdmin,
+    pub hosts: HostProofs,
 }
 
 /// The name of the job of a replica.
@@ -78,7 +80,8 @@ async fn check_limits(tx: &mut Tx<'_>, row: &StoredService) -> Result<(), WriteE
 impl Services {
     pub fn new(context: Context, jobs: Jobs) -> Self {
         let (keys, gateways) = (InferenceKeys::new(context.clone()), GatewayAdmin::new(context.clone()));
-        Self { context, jobs, keys, gateways }
+        let hosts = HostProofs::new(context.clone());
+        Self { context, jobs, keys, gateways, hosts }
     }
 
     /// Checks the job of a revision against the stored objects that it names.
@@ -129,16 +132,17 @@ impl Services {
         let (id, now, own_host) = (service.id, service.created_at, self.own_host());
         let event = self.context.audit_event(caller, "service.created", id.to_string(), service.name.clone());
         let event = event.with_change(None, state_text(&service));
-        let key = caller.idempotency_key.clone();
+        let (key, context) = (caller.idempotency_key.clone(), self.context.clone());
         let done = self.context.db.try_write(move |tx| {
             let (service, revision, own_host) = (service.clone(), revision.clone(), own_host.clone());
-            let (event, key) = (event.clone(), key.clone());
+            let (event, key, context) = (event.clone(), key.clone(), context.clone());
             async move {
                 check_limits(tx, &service).await?;
                 check_hosts(tx, &service, own_host.as_deref()).await?;
                 check_models(tx, &service).await?;
                 idempotency::claim(tx, key.as_ref(), &id.to_string(), now).await?;
                 store::services::services::insert(tx, &service).await?;
+                begin_proofs(tx, &context, &service, now).await?;
                 rollouts::submit(tx, &revision).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
                 Ok(())
@@ -248,10 +252,11 @@ impl Services {
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }
-        let own_host = self.own_host();
+        let (own_host, context) = (self.own_host(), self.context.clone());
         let event = self.context.audit_event(caller, "service.changed", id.to_string(), String::new());
         let changed = self.context.db.try_write(move |tx| {
             let (input, own_host, mut event) = (input.clone(), own_host.clone(), event.clone());
+            let context = context.clone();
             async move {
                 let found = store::services::services::find(tx, org, id).await?;
                 let before = found.ok_or_else(Problem::not_found)?;
@@ -271,6 +276,9 @@ impl Services {
                 if !store::services::services::update(tx, &after).await? {
                     return Err(StoreError::Stale.into());
                 }
+                if before.hosts != after.hosts {
+                    begin_proofs(tx, &context, &after, context.now()).await?;
+                }
                 event.detail.clone_from(&after.name);
                 let event = event.with_change(state_text(&before), state_text(&after));
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
@@ -284,7 +292,7 @@ impl Services {
         self.show(org, id).await
     }
 
-    /// Deletes a service. Its hosts and models are free at once, the texts of its revisions are removed, and the loop
+    /// Deletes a service. Its models are free at once, its hosts lead nowhere, the texts of its revisions are removed, and the loop
     /// of services ends its replicas.
     pub async fn delete_service(&self, caller: &Caller, org: OrgId, id: ServiceId) -> Result<(), Problem> {
         self.context.authorise(caller, org, Right::Run).await?;

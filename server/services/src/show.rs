@@ -15,6 +15,8 @@ use berth_types::ids::{JobId, ServiceId};
 use berth_types::jobs::JobState;
 use berth_types::time::Timestamp;
 
+use crate::hosts::owners::states;
+
 const HOUR_S: i64 = 3_600;
 
 /// The begin of the first of the last `hours` hours of UTC.
@@ -96,7 +98,12 @@ pub async fn services(
 ) -> Result<Vec<Service>, StoreError> {
     let ids: Vec<ServiceId> = rows.iter().map(|row| row.id).collect();
     let mut parts = Parts::read(tx, &ids, now).await?;
-    Ok(rows.into_iter().map(|row| service(row, &mut parts)).collect())
+    let mut hosts = states(tx, &rows).await?;
+    let shown = |row: StoredService| {
+        let host_states = hosts.remove(&row.id).unwrap_or_default();
+        Service { host_states, ..service(row, &mut parts) }
+    };
+    Ok(rows.into_iter().map(shown).collect())
 }
 
 fn service(row: StoredService, parts: &mut Parts) -> Service {
@@ -108,6 +115,7 @@ fn service(row: StoredService, parts: &mut Parts) -> Service {
         protocol: row.protocol,
         access: row.access,
         hosts: row.hosts.0,
+        host_states: Vec::new(),
         path: format!("/s/{}/{}", row.org_slug, row.name),
         name: row.name,
         models: row.models.0,

@@ -118,6 +118,7 @@ const STATUSES: &[(u16, &[&str])] = &[
             "scim.limit",
             "secret.limit",
             "service.exists",
+            "service.host_taken",
             "service.limit",
             "setup.done",
             "sso.domain_taken",

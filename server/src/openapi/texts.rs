@@ -84,6 +84,7 @@ const TAGS: &[(&str, &str)] = &[
     ("secrets", "Sealed values for jobs."),
     ("service-accounts", "Accounts of an organization for programs."),
     ("service-gateways", "The addresses of the gateways that answer at present."),
+    ("service-hosts", "The proofs of host names of services."),
     ("services", "Models and other servers behind one address."),
     ("sessions", "Sign-in and sign-out of the browser."),
     ("setup", "The first operator of a new portal."),

@@ -87,7 +87,7 @@ pub async fn add_gateway(t: &TestPortal, number: u64) -> String {
 }
 
 /// Adds a service with a live revision.
-async fn add_service(t: &TestPortal, org: &str, name: &str) -> (ServiceId, RevisionId) {
+pub async fn add_service(t: &TestPortal, org: &str, name: &str) -> (ServiceId, RevisionId) {
     let (service, revision) = (id::<ServiceId>(t), id::<RevisionId>(t));
     let models = json!([{"name": format!("llama-{name}"), "context_tokens": 4_096}]);
     let sql = format!(
@@ -97,6 +97,11 @@ async fn add_service(t: &TestPortal, org: &str, name: &str) -> (ServiceId, Revis
     );
     run(t, sql).await;
     run(t, format!("INSERT INTO service_hosts VALUES ('{name}.example.org', '{service}')")).await;
+    let sql = format!(
+        "INSERT INTO host_proofs (org_id, host, proof, pending_since, confirmed_at) \
+         VALUES ('{org}', '{name}.example.org', '0a', 0, 1)"
+    );
+    run(t, sql).await;
     let sql = format!(
         "INSERT INTO service_revisions (id, service_id, org_id, number, state, weight_percent, spec, port, \
          concurrency, created_at, created_by) VALUES ('{revision}', '{service}', '{org}', 1, 'live', 100, '{{}}', \

@@ -155,6 +155,9 @@ async fn a_gateway_has_a_token_of_its_own_and_is_shown_while_it_reports() {
         let mut digits = service("digits");
         digits["hosts"] = json!(["digits.example.org"]);
         create(&setup, digits).await;
+        let confirm = json!({"host": "digits.example.org", "confirmed": true});
+        let hosts = format!("/operator/orgs/{}/service-hosts", setup.org);
+        t.call(operator, "PUT", &hosts, confirm).await.expect(200);
         let taken = json!({"name": "other", "url": "https://digits.example.org"});
         let problem = t.post(operator, gateways, taken).await.problem(422, "request.invalid");
         assert_eq!(problem["errors"][0]["pointer"], "/url", "{engine}");

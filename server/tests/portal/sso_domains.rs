@@ -56,8 +56,8 @@ impl Zone {
 }
 
 /// A DNS server on this host.
-struct FakeDns {
-    address: SocketAddr,
+pub struct FakeDns {
+    pub address: SocketAddr,
     zone: Arc<Zone>,
     task: JoinHandle<()>,
 }
@@ -69,7 +69,7 @@ impl Drop for FakeDns {
 }
 
 impl FakeDns {
-    async fn open() -> Self {
+    pub async fn open() -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let (address, zone) = (socket.local_addr().unwrap(), Arc::new(Zone::default()));
         let answering = zone.clone();
@@ -85,8 +85,13 @@ impl FakeDns {
     }
 
     fn set(&self, texts: &[&str]) {
+        self.put(NAME, texts);
+    }
+
+    /// Sets the TXT records of a name.
+    pub fn put(&self, name: &str, texts: &[&str]) {
         let texts = texts.iter().map(|text| (*text).to_owned()).collect();
-        self.zone.records.lock().unwrap().insert(NAME.to_owned(), texts);
+        self.zone.records.lock().unwrap().insert(name.to_owned(), texts);
     }
 
     fn set_fails(&self, fails: bool) {

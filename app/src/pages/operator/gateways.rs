@@ -5,6 +5,7 @@
 use std::future::Future;
 
 use berth_service_types::gateways::{Gateway, NewGateway};
+use berth_types::money::money_text;
 use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -19,7 +20,7 @@ use super::super::shell_words::quote;
 use super::{guarded, is_operator, may};
 use crate::api;
 use crate::api::Answer;
-use crate::session::Page;
+use crate::session::{Page, use_session};
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/name", "/url"];
@@ -48,7 +49,7 @@ fn Gateways() -> impl IntoView {
     }
 }
 
-/// The token of a new gateway, with its name.
+/// A new token, with the name of its gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NewToken {
     name: String,
@@ -69,8 +70,9 @@ fn start_lines(origin: &str, name: &str) -> String {
 fn GatewayList(gateways: Vec<Gateway>) -> impl IntoView {
     let gateways = RwSignal::new(gateways);
     let made = RwSignal::new(None::<NewToken>);
-    let target = ConfirmTarget::none();
+    let (target, renewed) = (ConfirmTarget::none(), ConfirmTarget::none());
     let ready = ready();
+    let currency = StoredValue::new(use_session().me.currency);
     every_visible(5_000, move || {
         let fresh = load();
         spawn_local(async move {
@@ -88,10 +90,11 @@ fn GatewayList(gateways: Vec<Gateway>) -> impl IntoView {
         {guarded(OperatorRight::ManageFleet, view! { <GatewayForm gateways=gateways made=made/> }.into_any())}
         <section class="section">
             <div class="section__head"><h2>"Existing gateways"</h2></div>
-            {move || gateways.with(|gateways| table(gateways, writes, target, ready))}
+            {move || gateways.with(|gateways| table(gateways, (writes, currency), (target, renewed), ready))}
             <ListCurl path=Signal::derive(|| "/operator/gateways".to_owned()) label="Gateways with curl"/>
         </section>
         <RemoveDialog gateways=gateways target=target/>
+        <TokenDialog made=made target=renewed/>
     }
 }
 
@@ -169,8 +172,8 @@ fn GatewayForm(gateways: RwSignal<Vec<Gateway>>, made: RwSignal<Option<NewToken>
 
 fn table(
     gateways: &[Gateway],
-    writes: bool,
-    target: ConfirmTarget<Gateway>,
+    terms: (bool, StoredValue<String>),
+    targets: (ConfirmTarget<Gateway>, ConfirmTarget<Gateway>),
     ready: ReadSignal<bool>,
 ) -> AnyView {
     if gateways.is_empty() {
@@ -180,17 +183,33 @@ fn table(
     }
     table_of(
         "Gateways",
-        &[("Name", ""), ("URL", ""), ("Version", ""), ("Last seen", ""), ("Created", ""), ACTIONS],
-        gateways.iter().map(|gateway| row(gateway, writes, target, ready)).collect(),
+        &[
+            ("Name", ""),
+            ("URL", ""),
+            ("Version", ""),
+            ("Last seen", ""),
+            ("Open credit", ""),
+            ("Created", ""),
+            ACTIONS,
+        ],
+        gateways.iter().map(|gateway| row(gateway, terms, targets, ready)).collect(),
     )
 }
 
-fn row(gateway: &Gateway, writes: bool, target: ConfirmTarget<Gateway>, ready: ReadSignal<bool>) -> AnyView {
+fn row(
+    gateway: &Gateway,
+    (writes, currency): (bool, StoredValue<String>),
+    (target, renewed): (ConfirmTarget<Gateway>, ConfirmTarget<Gateway>),
+    ready: ReadSignal<bool>,
+) -> AnyView {
     let or_dash = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
     let seen = match gateway.last_seen_at {
         Some(at) => view! { <When at=at/> }.into_any(),
         None => "never".into_any(),
     };
+    let open = currency.with_value(|currency| money_text(gateway.open_micros, currency));
+    let label = format!("New token for {}", gateway.name);
+    let renew = writes.then(|| renewed.button(gateway.clone(), "New token", label, ready));
     let label = format!("Remove {}", gateway.name);
     let button = writes.then(|| target.button(gateway.clone(), "Remove", label, ready));
     view! {
@@ -199,11 +218,12 @@ fn row(gateway: &Gateway, writes: bool, target: ConfirmTarget<Gateway>, ready: R
             <td role="cell" data-label="URL"><span class="mono break">{or_dash(&gateway.url)}</span></td>
             <td role="cell" data-label="Version">{or_dash(&gateway.version)}</td>
             <td role="cell" class="nowrap" data-label="Last seen">{seen}</td>
+            <td role="cell" class="nowrap" data-label="Open credit">{open}</td>
             <td role="cell" data-label="Created">
                 <When at=gateway.created_at/>
                 <span class="table__sub">{format!("by {}", gateway.created_by)}</span>
             </td>
-            <td role="cell" class="table__actions">{button}</td>
+            <td role="cell" class="table__actions">{renew} {button}</td>
         </tr>
     }
     .into_any()
@@ -231,6 +251,37 @@ fn RemoveDialog(gateways: RwSignal<Vec<Gateway>>, target: ConfirmTarget<Gateway>
         >
             <p>
                 "Its token ends at once, and the gateway refuses requests as soon as the portal refuses it. Callers with its address get no answers from then on. Stop its program too."
+            </p>
+            <p>
+                "Its open credit ends at once: what it reported is charged, and the rest is free again. Charges that it has not reported yet are forgiven."
+            </p>
+        </ConfirmDialog>
+    }
+}
+
+#[component]
+fn TokenDialog(made: RwSignal<Option<NewToken>>, target: ConfirmTarget<Gateway>) -> impl IntoView {
+    let call = Call::idle();
+    let replace = move |()| {
+        let Some(id) = target.one.with_untracked(|one| one.as_ref().map(|one| one.id)) else { return };
+        call.run(api::gateways::replace_token(id), move |gateway: Gateway| {
+            let Gateway { name, token, .. } = gateway;
+            made.set(token.map(|token| NewToken { name, token }));
+            target.open.set(false);
+        });
+    };
+    view! {
+        <ConfirmDialog
+            id="replace-gateway-token"
+            title=target.title("Replace the token of", "gateway", |gateway| gateway.name.as_str())
+            open=target.open
+            call=call
+            keep="Keep token"
+            verb="Replace token"
+            confirm=Callback::new(replace)
+        >
+            <p>
+                "The former token is refused at once. The gateway serves on with what it knows. Put the new token into its file and restart it with the same data directory: its journal keeps use and credit."
             </p>
         </ConfirmDialog>
     }

@@ -1,5 +1,6 @@
 //! Head of a service's page: name, state, actions and addresses.
 
+use berth_service_types::hosts::ServiceHost;
 use berth_service_types::services::{PatchService, ServiceAccess, ServiceProtocol};
 use leptos::prelude::*;
 use serde::de::IgnoredAny;
@@ -163,7 +164,7 @@ pub fn Address(live: LiveService) -> impl IntoView {
         let first = gateways
             .first()
             .map(|gateway| first_request(&gateway.url, &service, service.access == ServiceAccess::Public));
-        (urls, service.hosts, first)
+        (urls, service.host_states, first)
     });
     view! {
         <section class="section" aria-label="Address">
@@ -173,7 +174,34 @@ pub fn Address(live: LiveService) -> impl IntoView {
     }
 }
 
-fn addresses(urls: &[String], hosts: &[String], first: Option<&str>) -> AnyView {
+/// The sentence about a host name that leads to no service yet.
+fn unconfirmed_text(host: &ServiceHost) -> String {
+    let begin = format!("{} is not confirmed, so it does not lead to the service.", host.host);
+    let problem = host.problem.as_deref().map(|problem| format!(" {problem}")).unwrap_or_default();
+    format!("{begin}{problem} Set the TXT record {} in DNS to this value:", host.record_name)
+}
+
+/// The host names: those that lead to the service, then the others with their records.
+fn host_names(hosts: &[ServiceHost]) -> AnyView {
+    let confirmed: Vec<&str> =
+        hosts.iter().filter(|host| host.confirmed).map(|host| host.host.as_str()).collect();
+    let also = (!confirmed.is_empty()).then(|| {
+        view! { <p class="quiet break">"Also at " {confirmed.join(", ")} "."</p> }
+    });
+    let others: Vec<AnyView> = hosts
+        .iter()
+        .filter(|host| !host.confirmed)
+        .map(|host| {
+            let (text, label) = (unconfirmed_text(host), format!("Value of the TXT record of {}", host.host));
+            let record = host.record.clone();
+            let value = record.map(|record| view! { <CopyBlock text=record label=label/> });
+            view! { <p class="break">{text}</p> {value} }.into_any()
+        })
+        .collect();
+    view! { {also} {others} }.into_any()
+}
+
+fn addresses(urls: &[String], hosts: &[ServiceHost], first: Option<&str>) -> AnyView {
     let Some(first) = first.map(str::to_owned) else {
         return view! {
             <p class="quiet">
@@ -190,9 +218,7 @@ fn addresses(urls: &[String], hosts: &[String], first: Option<&str>) -> AnyView 
                 .into_any()
         })
         .collect();
-    let hosts = (!hosts.is_empty()).then(|| {
-        view! { <p class="quiet break">"Also at " {hosts.join(", ")} "."</p> }
-    });
+    let hosts = host_names(hosts);
     view! {
         {blocks}
         {hosts}
@@ -204,4 +230,27 @@ fn addresses(urls: &[String], hosts: &[String], first: Option<&str>) -> AnyView 
         </details>
     }
     .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unconfirmed_host_name_is_shown_with_its_record() {
+        let host = ServiceHost {
+            host: "chat.example.org".to_owned(),
+            confirmed: false,
+            domain: None,
+            record_name: "_berth.chat.example.org".to_owned(),
+            record: Some("berth-verification=0a".to_owned()),
+            missing_since: None,
+            checked_at: None,
+            problem: Some("The record was not found.".to_owned()),
+        };
+        assert_eq!(
+            unconfirmed_text(&host),
+            "chat.example.org is not confirmed, so it does not lead to the service. The record was not found. Set the TXT record _berth.chat.example.org in DNS to this value:"
+        );
+    }
 }

@@ -1,6 +1,7 @@
 //! Examples of services, inference keys and gateways.
 
 use berth_service_types::gateways::NewGateway;
+use berth_service_types::hosts::{CheckHost, ConfirmHost};
 use berth_service_types::keys::NewInferenceKey;
 use berth_service_types::revisions::{NewRevision, PutTraffic};
 use berth_service_types::scaling::Scaling;
@@ -14,6 +15,7 @@ use serde_json::Value;
 use super::{EXPIRY, OFFERING, value};
 
 const MODEL: &str = "llama-3.1-8b";
+const HOST: &str = "chat.example.org";
 
 pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
     vec![
@@ -24,6 +26,8 @@ pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
         ("TokenPrice", vec![value(token_price())]),
         ("NewInferenceKey", vec![value(new_inference_key())]),
         ("NewGateway", vec![value(new_gateway())]),
+        ("CheckHost", vec![value(CheckHost { host: HOST.to_owned() })]),
+        ("ConfirmHost", vec![value(ConfirmHost { host: HOST.to_owned(), confirmed: true })]),
     ]
 }
 

@@ -40,7 +40,10 @@ pub struct Gateway {
     pub last_seen_at: Option<Timestamp>,
     /// The version of its program; empty before the first report.
     pub version: String,
-    /// The token for the gateway; present only in the answer to the creation.
+    /// The credit of organizations that the gateway has at present, in micro-units of the currency.
+    #[serde(default)]
+    pub open_micros: i64,
+    /// The token for the gateway; present only in the answers to its creation and to its replacement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }

@@ -6,6 +6,7 @@
 #[cfg(feature = "columns")]
 mod columns;
 pub mod gateways;
+pub mod hosts;
 pub mod keys;
 pub mod revisions;
 pub mod scaling;

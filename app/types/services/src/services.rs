@@ -5,6 +5,7 @@ use berth_types::jobs::JobState;
 use berth_types::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::hosts::ServiceHost;
 use crate::revisions::{NewRevision, Revision, RevisionState};
 use crate::scaling::{Scaling, ScalingDecision};
 
@@ -126,8 +127,8 @@ pub struct NewService {
     pub protocol: ServiceProtocol,
     #[serde(default)]
     pub access: ServiceAccess,
-    /// Host names in lower case whose requests go to the service, at most 8. An operator must point each one to the
-    /// gateways. The path `/s/ORGANIZATION/SERVICE` on each gateway leads to the service too.
+    /// Host names in lower case whose requests go to the service, at most 8. The organization must prove each one, and
+    /// an operator must point it to the gateways. The path `/s/ORGANIZATION/SERVICE` on each gateway leads to the service too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 8), inner(length(min = 1, max = 253))))]
     pub hosts: Vec<String>,
@@ -231,6 +232,9 @@ pub struct Service {
     pub access: ServiceAccess,
     /// The host names of the service.
     pub hosts: Vec<String>,
+    /// The host names with their proofs, in the same order.
+    #[serde(default)]
+    pub host_states: Vec<ServiceHost>,
     /// The path of the service on each gateway.
     pub path: String,
     /// The models of an OpenAI service.

@@ -115,6 +115,7 @@ pub const CODES: &[&str] = &[
     "server.internal",
     "server.unavailable",
     "service.exists",
+    "service.host_taken",
     "service.limit",
     "setup.done",
     "sso.domain_taken",

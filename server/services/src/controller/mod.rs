@@ -8,6 +8,7 @@ pub mod inputs;
 mod memory;
 mod plan;
 mod rollout;
+mod unreadable;
 mod world;
 mod writes;
 
@@ -15,12 +16,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_autoscaling::scaling::Decision;
+use berth_autoscaling::scaling::{Decision, Report};
 use berth_core::jobs::MachineEvent;
 use berth_foundation::{Change, Context, fault};
 use berth_jobs::{Attempts, Jobs};
 use berth_store::StoreError;
-use berth_store::services::replicas;
+use berth_store::services::{gateways, replicas};
 use berth_types::ids::{JobId, RevisionId, ServiceId};
 use berth_types::jobs::NewJob;
 use berth_types::time::Timestamp;
@@ -42,6 +43,8 @@ const AGAIN_AFTER_S: i64 = 1;
 const BATCH: usize = 100;
 /// Ids in one read.
 const PAGE: i64 = 1_000;
+/// The number of no gateway: those of gateways begin with 1.
+const NO_GATEWAY: u64 = 0;
 /// Revisions in memory.
 const MAX_TERMS: usize = 20_000;
 
@@ -65,6 +68,8 @@ struct State {
     due: HashMap<ServiceId, Timestamp>,
     /// The time of the last list of all services, by the monotonic clock.
     listed_ms: Option<i64>,
+    /// The portal has no gateway, so nobody can send a request.
+    without_gateway: bool,
 }
 
 /// The loop of services.
@@ -149,6 +154,7 @@ impl Controller {
             after = Some(last);
             all.extend(page);
         }
+        state.without_gateway = gateways::list(&mut conn.tx()).await?.is_empty();
         drop(conn);
         state.memories.retain(|service, _| all.contains(service));
         state.due.retain(|service, _| all.contains(service));
@@ -167,7 +173,7 @@ impl Controller {
         let batch: Vec<ServiceId> = after.chain(before).copied().take(BATCH).collect();
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let world = replicas::read_world(&mut tx, &batch).await?;
+        let (world, unreadable) = unreadable::read_world(&mut tx, &batch).await?;
         if state.terms.len() >= MAX_TERMS {
             state.terms.clear();
         }
@@ -187,6 +193,10 @@ impl Controller {
         for service in &batch {
             state.todo.remove(service);
         }
+        drop(conn);
+        for service in unreadable {
+            self.mark_unreadable(service).await?;
+        }
         Ok(Rows::group(world))
     }
 
@@ -198,11 +208,13 @@ impl Controller {
         let terms: BTreeMap<RevisionId, Terms> = known.collect();
         let Some(world) = World::from_rows(&rows, &terms) else {
             tracing::error!(%service, "a revision of a service cannot be read, so its replicas stay as they are");
+            self.mark_unreadable(service).await?;
             return Ok(None);
         };
         self.track(service, &world);
+        let without_gateway = state.without_gateway;
         let memory = state.memories.entry(service).or_default();
-        let (inputs, decision) = self.inputs(memory, &rows, &world, now);
+        let (inputs, decision) = self.inputs((memory, without_gateway), &rows, &world, now);
         let basis = Arc::new(Basis { terms, inputs, decision });
         let Some(mut planned) = Planned::new(rows, &basis) else { return Ok(None) };
         if planned.changed {
@@ -240,7 +252,7 @@ impl Controller {
     /// Decides the number of replicas and judges the canary. A stopped service begins anew.
     fn inputs(
         &self,
-        memory: &mut Memory,
+        (memory, without_gateway): (&mut Memory, bool),
         rows: &Rows,
         world: &World,
         now: Timestamp,
@@ -256,7 +268,11 @@ impl Controller {
         let absent = world.replicas.iter().filter(|r| r.ended_at.is_none() && r.job == ReplicaJob::Absent);
         let absent: Vec<RevisionId> = absent.map(|replica| replica.revision).collect();
         memory.retain_refusals(&absent);
-        let loads = self.board.loads(service.id, now);
+        let mut loads = self.board.loads(service.id, now);
+        if loads.is_empty() && without_gateway {
+            // Silence of gateways proves nothing, but without any gateway there is no request.
+            loads.push((NO_GATEWAY, Report { in_flight: 0, waiting: 0, at: now }));
+        }
         let decision = memory.decide((&service.scaling.0, &service.decision), loads, world, now);
         let inputs = Inputs {
             now,

@@ -2,7 +2,7 @@
 
 use berth_autoscaling::credit::{BlockId, Lent};
 use berth_foundation::Context;
-use berth_foundation::days::day_of;
+use berth_foundation::days::{day_of, hour_of};
 use berth_store::ledger::{CREDIT_BLOCK, Posting};
 use berth_store::services::credit::{self, PayingKey, StoredBlock};
 use berth_store::usage::{Charge, UsageMode};
@@ -113,6 +113,10 @@ pub(super) async fn settle(
         // The one rounding: less than a micro-unit of a block is not charged.
         row.posted_micros = to_column(lent.spent / NANOS);
         credit::add_day(tx, row.key_number, day_of(row.lent_at), row.spent_nanos).await?;
+        if row.spent_nanos > 0 {
+            let of = (row.gateway_number, row.org_id);
+            credit::add_gateway_hour(tx, of, hour_of(now), row.spent_nanos).await?;
+        }
     }
     if row.posted_micros > 0 {
         charge(tx, context, row, now).await?;

@@ -13,6 +13,8 @@ use berth_store::{StoreError, Tx};
 use berth_types::ids::{JobId, RevisionId, ServiceId};
 use berth_types::time::Timestamp;
 
+use crate::hosts::owners::list_confirmed;
+
 /// The rows of a snapshot. Equal rows make equal snapshots, except for their time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Rows {
@@ -27,7 +29,7 @@ impl Rows {
     pub async fn read(tx: &mut Tx<'_>, now: Timestamp) -> Result<Self, StoreError> {
         Ok(Self {
             services: snapshots::list_services(tx).await?,
-            hosts: snapshots::list_hosts(tx).await?,
+            hosts: list_confirmed(tx).await?,
             revisions: snapshots::list_revisions(tx).await?,
             replicas: snapshots::list_replicas(tx).await?,
             keys: snapshots::list_keys(tx, now).await?,

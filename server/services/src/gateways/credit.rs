@@ -13,7 +13,7 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::GatewaySync;
-use super::blocks::{from_column, settle};
+use super::blocks::{NANOS, from_column, settle, to_column};
 use super::callers::{Call, CallingGateway};
 use super::desk::{Exchange, Messages, exchange};
 
@@ -117,6 +117,36 @@ async fn write_off(
         void: true,
     };
     settle(tx, context, &mut row, &lent, now).await
+}
+
+/// The ended blocks of a removed gateway.
+#[derive(Debug, Default)]
+pub(crate) struct EndedBlocks {
+    pub blocks: usize,
+    /// The money that is free again.
+    pub freed_micros: i64,
+    pub charged: BTreeSet<OrgId>,
+}
+
+/// Ends the first blocks of a gateway that was removed in this transaction. It reports nothing any more, so the wait for
+/// them has no use.
+pub(crate) async fn end_blocks(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    gateway: i64,
+    now: Timestamp,
+) -> Result<EndedBlocks, StoreError> {
+    let mut ended = EndedBlocks::default();
+    for row in credit::list_open(tx, gateway, MAX_LOST).await? {
+        let (org, held, spent) = (row.org_id, row.held_micros, row.spent_nanos);
+        if write_off(tx, context, row, now).await? {
+            ended.charged.insert(org);
+        }
+        ended.blocks += 1;
+        let charged = to_column(from_column(spent) / NANOS);
+        ended.freed_micros = ended.freed_micros.saturating_add(held.saturating_sub(charged));
+    }
+    Ok(ended)
 }
 
 impl GatewaySync {

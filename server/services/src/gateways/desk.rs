@@ -11,6 +11,7 @@ use berth_autoscaling::credit::{
     ToPortal,
 };
 use berth_foundation::Context;
+use berth_foundation::days::hour_of;
 use berth_store::services::credit::{self, PayingKey, StoredBlock};
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::ids::OrgId;
@@ -75,6 +76,10 @@ pub(super) async fn exchange(
     messages: &Messages,
     now: Timestamp,
 ) -> Result<Exchange, StoreError> {
+    // The gateway may have been removed after its request was admitted.
+    if !credit::is_present(tx, messages.gateway).await? {
+        return Ok(Exchange::default());
+    }
     let mut desk = Desk::open(tx, context, messages, now).await?;
     desk.apply_reports(tx).await?;
     for ask in messages.asks.iter().take(MAX_ASKS) {
@@ -262,10 +267,16 @@ impl<'a> Desk<'a> {
         if own >= MAX_OPEN && !self.rows.contains_key(&id) {
             return Ok(());
         }
+        let most = self.find_gateway_room(tx, key.org_id).await?;
+        if most < ask.least && !self.rows.contains_key(&id) {
+            tracing::warn!(gateway = id.gateway.0, org = %key.org_id, "a gateway has used its credit of an hour in an organization");
+            self.out.answers.push(ToGateway::Grant { block: id, size: 0, until: self.now });
+            return Ok(());
+        }
         let limit = self.find_room(tx, key.org_id).await?.saturating_add(self.counted(key.org_id));
         self.lender.set_budget(Account::Org(key.org_id), Period::InAll, Some(limit));
         let waits = ask.waits && !self.messages.late.contains(&id);
-        let ask = Ask { wish: ask.wish.min(MAX_SIZE), waits, ..*ask };
+        let ask = Ask { wish: ask.wish.min(MAX_SIZE).min(most.max(ask.least)), waits, ..*ask };
         let answer = self.lender.receive(&ToPortal { content: Content::Ask(ask), oldest: 0 }, self.now);
         self.answer_ask(tx, id, &key, answer.messages).await
     }
@@ -316,6 +327,18 @@ impl<'a> Desk<'a> {
         let budgets = berth_billing::budgets::find_room(tx, org, self.now).await?;
         let room = budgets.map_or(available, |room| room.min(available));
         Ok(from_column(room).saturating_mul(NANOS))
+    }
+
+    /// The nano-units that the gateway may still get from an organization in this hour, so that a stolen token spends a
+    /// bounded amount. Open blocks and the charges of ended ones count.
+    async fn find_gateway_room(&self, tx: &mut Tx<'_>, org: OrgId) -> Result<u64, StoreError> {
+        let gateway = self.messages.gateway;
+        let most = from_column(self.context.settings.gateway_credit_micros).saturating_mul(NANOS);
+        let charged = credit::find_gateway_hour(tx, (gateway, org), hour_of(self.now)).await?;
+        let own = |row: &&StoredBlock| row.gateway_number == gateway && row.org_id == org && !row.closed;
+        let open = self.rows.values().filter(own).map(|row| from_column(row.size_nanos));
+        let used = open.fold(from_column(charged), u64::saturating_add);
+        Ok(most.saturating_sub(used))
     }
 
     /// The nano-units that the lender counts for an organization already.

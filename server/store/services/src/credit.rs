@@ -102,6 +102,48 @@ pub async fn list_of_gateway(tx: &mut Tx<'_>, gateway: i64) -> Result<Vec<Stored
     list!(tx, StoredBlock, sql, gateway)
 }
 
+/// Lists the first open blocks of a gateway.
+pub async fn list_open(tx: &mut Tx<'_>, gateway: i64, most: i64) -> Result<Vec<StoredBlock>, StoreError> {
+    let sql = select_blocks!("b.gateway_number = $1 AND NOT b.closed ORDER BY b.life, b.number LIMIT $2");
+    list!(tx, StoredBlock, sql, gateway, most)
+}
+
+/// Sums the holds of the open blocks by gateway, in micro-units.
+pub async fn sum_open(tx: &mut Tx<'_>) -> Result<Vec<(i64, i64)>, StoreError> {
+    let sql = "SELECT gateway_number, CAST(SUM(held_micros) AS BIGINT) FROM credit_blocks WHERE NOT closed \
+               GROUP BY gateway_number";
+    list!(tx, (i64, i64), sql)
+}
+
+/// True for a gateway that is not removed.
+pub async fn is_present(tx: &mut Tx<'_>, gateway: i64) -> Result<bool, StoreError> {
+    let sql = "SELECT number, id AS row_id FROM gateways WHERE number = $1 AND removed_at IS NULL";
+    Ok(find!(tx, (i64,), sql, gateway)?.is_some())
+}
+
+/// Adds the charge of a gateway to an organization in an hour.
+pub async fn add_gateway_hour(
+    tx: &mut Tx<'_>,
+    (gateway, org): (i64, OrgId),
+    hour_at: Timestamp,
+    nanos: i64,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO gateway_hours (gateway_number, org_id, hour_at, nanos) VALUES ($1, $2, $3, $4) \
+               ON CONFLICT (gateway_number, org_id, hour_at) DO UPDATE SET nanos = gateway_hours.nanos + $4";
+    exec!(tx, sql, gateway, org, hour_at, nanos).map(|_| ())
+}
+
+/// Returns the charge of a gateway to an organization in an hour.
+pub async fn find_gateway_hour(
+    tx: &mut Tx<'_>,
+    (gateway, org): (i64, OrgId),
+    hour_at: Timestamp,
+) -> Result<i64, StoreError> {
+    let sql = "SELECT nanos, org_id AS row_id FROM gateway_hours \
+               WHERE gateway_number = $1 AND org_id = $2 AND hour_at = $3";
+    Ok(find!(tx, (i64,), sql, gateway, org, hour_at)?.map_or(0, |(nanos,)| nanos))
+}
+
 /// Lists the open blocks of these organizations.
 pub async fn list_of_orgs(tx: &mut Tx<'_>, orgs: Vec<String>) -> Result<Vec<StoredBlock>, StoreError> {
     list_in!(

@@ -59,9 +59,24 @@ pub async fn list_page(
     list!(tx, StoredGateway, sql, options.cursor_text(), options.rows())
 }
 
-/// Removes a gateway. Returns its name if it existed.
-pub async fn remove(tx: &mut Tx<'_>, id: GatewayId, now: Timestamp) -> Result<Option<String>, StoreError> {
+/// Removes a gateway. Returns it if it existed.
+pub async fn remove(
+    tx: &mut Tx<'_>,
+    id: GatewayId,
+    now: Timestamp,
+) -> Result<Option<StoredGateway>, StoreError> {
     let found = find!(tx, StoredGateway, select_gateways!("AND id = $1"), id)?;
     exec!(tx, "UPDATE gateways SET removed_at = $2 WHERE id = $1 AND removed_at IS NULL", id, now)?;
-    Ok(found.map(|gateway| gateway.name))
+    Ok(found)
+}
+
+/// Replaces the hash of the token of a gateway. Returns the gateway if it exists.
+pub async fn replace_token(
+    tx: &mut Tx<'_>,
+    id: GatewayId,
+    token_hash: &str,
+) -> Result<Option<StoredGateway>, StoreError> {
+    let found = find!(tx, StoredGateway, select_gateways!("AND id = $1"), id)?;
+    exec!(tx, "UPDATE gateways SET token_hash = $2 WHERE id = $1 AND removed_at IS NULL", id, token_hash)?;
+    Ok(found)
 }

@@ -103,6 +103,13 @@ pub async fn list_ids(
     Ok(rows.into_iter().map(|(id,)| id).collect())
 }
 
+/// Writes into the state of a service that a row of it cannot be read. Returns true if the state is new.
+pub async fn mark_unreadable(tx: &mut Tx<'_>, service: ServiceId, detail: &str) -> Result<bool, StoreError> {
+    let sql = "UPDATE services SET state = 'degraded', detail = $2 \
+               WHERE id = $1 AND (state <> 'degraded' OR detail <> $2)";
+    Ok(exec!(tx, sql, service, detail)? > 0)
+}
+
 macro_rules! select_replicas {
     ($condition:literal) => {
         concat!(

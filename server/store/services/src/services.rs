@@ -167,12 +167,6 @@ pub async fn list_public_models(
     list!(tx, (ServiceId, JsonColumn<Vec<ServiceModel>>), sql)
 }
 
-/// Finds the service with a host name.
-pub async fn find_by_host(tx: &mut Tx<'_>, host: &str) -> Result<Option<ServiceId>, StoreError> {
-    let sql = "SELECT service_id FROM service_hosts WHERE host = $1";
-    Ok(find!(tx, (ServiceId,), sql, host)?.map(|(id,)| id))
-}
-
 /// Replaces the host names of a service.
 async fn put_hosts(tx: &mut Tx<'_>, id: ServiceId, hosts: &[String]) -> Result<(), StoreError> {
     exec!(tx, "DELETE FROM service_hosts WHERE service_id = $1", id)?;

@@ -26,6 +26,8 @@ pub struct ServiceRow {
 pub struct HostRow {
     pub host: String,
     pub service_id: ServiceId,
+    /// The organization of the service.
+    pub org_id: OrgId,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -73,9 +75,11 @@ pub async fn list_services(tx: &mut Tx<'_>) -> Result<Vec<ServiceRow>, StoreErro
     list_readable!(tx, ServiceRow, sql)
 }
 
-/// Lists the host names of services.
+/// Lists the host names of services, with and without a proof.
 pub async fn list_hosts(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, StoreError> {
-    list_readable!(tx, HostRow, "SELECT host, service_id FROM service_hosts ORDER BY host")
+    let sql = "SELECT h.host, h.service_id, s.org_id FROM service_hosts h JOIN services s ON s.id = h.service_id \
+               ORDER BY h.host, h.service_id";
+    list_readable!(tx, HostRow, sql)
 }
 
 /// Lists the revisions with weight or with replicas, by service, the greatest weight first.

@@ -1,0 +1,143 @@
+//! The organizations that have host names: by the nearest confirmed domain that is the host or a parent of it.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use berth_core::domains::{record_name, record_value, with_parents};
+use berth_service_types::hosts::ServiceHost;
+use berth_store::services::hosts::{self, StoredProof};
+use berth_store::services::services::StoredService;
+use berth_store::services::snapshots::{self, HostRow};
+use berth_store::{self as store, StoreError, Tx};
+use berth_types::ids::{OrgId, ServiceId};
+
+use crate::addresses::host_of;
+
+const OF_GATEWAY: &str = "A gateway has this host name, so it leads to no service. Choose another one.";
+
+/// The confirmed domains with their organizations, and the hosts of gateways.
+#[derive(Debug, Default)]
+pub struct HostOwners {
+    domains: HashMap<String, OrgId>,
+    gateways: HashSet<String>,
+}
+
+impl HostOwners {
+    /// The owners of some hosts.
+    pub async fn read<'h>(tx: &mut Tx<'_>, names: impl Iterator<Item = &'h str>) -> Result<Self, StoreError> {
+        let all: BTreeSet<String> = names.flat_map(with_parents).map(str::to_owned).collect();
+        if all.is_empty() {
+            return Ok(Self::default());
+        }
+        let domains = hosts::list_confirmed(tx, all.into_iter().collect()).await?;
+        let gateways = store::services::gateways::list(tx).await?;
+        Ok(Self {
+            // The later ones of equal domains are the proofs of hosts, which decide.
+            domains: domains.into_iter().collect(),
+            gateways: gateways.iter().filter_map(|gateway| host_of(&gateway.url)).collect(),
+        })
+    }
+
+    /// The organization of a host, with its domain. A host of a gateway has none.
+    pub fn find<'h>(&self, host: &'h str) -> Option<(&'h str, OrgId)> {
+        if self.gateways.contains(host) {
+            return None;
+        }
+        with_parents(host).find_map(|domain| self.domains.get(domain).map(|org| (domain, *org)))
+    }
+}
+
+/// Lists the hosts of services that belong to the organizations of their services.
+pub async fn list_confirmed(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, StoreError> {
+    let mut rows = snapshots::list_hosts(tx).await?;
+    let owners = HostOwners::read(tx, rows.iter().map(|row| row.host.as_str())).await?;
+    let mut seen: HashSet<String> = HashSet::new();
+    // One host leads to one service.
+    rows.retain(|row| {
+        let is_own = owners.find(&row.host).is_some_and(|(_, org)| org == row.org_id);
+        is_own && seen.insert(row.host.clone())
+    });
+    Ok(rows)
+}
+
+/// The wire form of a host of an organization.
+fn state(owners: &HostOwners, proof: Option<&StoredProof>, org: OrgId, host: &str) -> ServiceHost {
+    let domain = owners.find(host).filter(|(_, owner)| *owner == org).map(|(domain, _)| domain);
+    let problem = if owners.gateways.contains(host) {
+        Some(OF_GATEWAY.to_owned())
+    } else {
+        // A failure of the own record says nothing about a host below another confirmed domain.
+        let of_record = proof.filter(|_| domain.is_none_or(|domain| domain == host));
+        of_record.map(|proof| proof.problem.clone()).filter(|problem| !problem.is_empty())
+    };
+    ServiceHost {
+        host: host.to_owned(),
+        confirmed: domain.is_some(),
+        domain: domain.map(str::to_owned),
+        record_name: record_name(host),
+        record: proof.map(|proof| record_value(&proof.proof)),
+        missing_since: proof.and_then(|proof| proof.missing_since),
+        checked_at: proof.and_then(|proof| proof.checked_at),
+        problem,
+    }
+}
+
+/// The hosts of services with their states.
+pub async fn states(
+    tx: &mut Tx<'_>,
+    rows: &[StoredService],
+) -> Result<HashMap<ServiceId, Vec<ServiceHost>>, StoreError> {
+    let names: BTreeSet<String> = rows.iter().flat_map(|row| row.hosts.iter().cloned()).collect();
+    if names.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let owners = HostOwners::read(tx, names.iter().map(String::as_str)).await?;
+    let proofs = hosts::list_of_hosts(tx, names.into_iter().collect()).await?;
+    let proofs: HashMap<(OrgId, &str), &StoredProof> =
+        proofs.iter().map(|proof| ((proof.org_id, proof.host.as_str()), proof)).collect();
+    let of_service = |row: &StoredService| {
+        let one = |host: &String| {
+            state(&owners, proofs.get(&(row.org_id, host.as_str())).copied(), row.org_id, host)
+        };
+        (row.id, row.hosts.iter().map(one).collect())
+    };
+    Ok(rows.iter().map(of_service).collect())
+}
+
+/// The state of one host of an organization.
+pub async fn find_state(tx: &mut Tx<'_>, org: OrgId, host: &str) -> Result<ServiceHost, StoreError> {
+    let owners = HostOwners::read(tx, std::iter::once(host)).await?;
+    let proof = hosts::find(tx, org, host).await?;
+    Ok(state(&owners, proof.as_ref(), org, host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn org(n: u8) -> OrgId {
+        format!("org_{n:026}").parse().unwrap()
+    }
+
+    #[test]
+    fn the_nearest_confirmed_domain_has_a_host() {
+        let domains = [("corp.example", 1), ("lab.corp.example", 2), ("other.example", 2)];
+        let owners = HostOwners {
+            domains: domains.map(|(domain, n)| (domain.to_owned(), org(n))).into(),
+            gateways: HashSet::from(["edge.corp.example".to_owned()]),
+        };
+        for (host, expected) in [
+            ("corp.example", Some(("corp.example", 1))),
+            ("a.b.corp.example", Some(("corp.example", 1))),
+            ("lab.corp.example", Some(("lab.corp.example", 2))),
+            ("a.lab.corp.example", Some(("lab.corp.example", 2))),
+            ("xcorp.example", None),
+            ("corp.example.org", None),
+            ("example", None),
+            ("edge.corp.example", None),
+            ("a.edge.corp.example", Some(("corp.example", 1))),
+        ] {
+            let expected = expected.map(|(domain, n)| (domain, org(n)));
+            assert_eq!(owners.find(host), expected, "{host}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Tests of the proof of host names of services, with a DNS server on this host.
+
+use berth_foundation::Settings;
+use berth_store::Db;
+use serde_json::{Value, json};
+
+use crate::common::{Caller, Reply, TestPortal, engines};
+use crate::gateways::{add_gateway, send};
+use crate::idle_portal::IdlePortal;
+use crate::operations::items;
+use crate::services::service;
+use crate::sso_domains::FakeDns;
+
+async fn setup(db: Db, dns: &FakeDns) -> IdlePortal {
+    let server = dns.address;
+    let t = TestPortal::with(db, |settings| Settings { dns_server: Some(server), ..settings });
+    IdlePortal::with_portal(t).await
+}
+
+/// Creates a service with a host; returns its address.
+async fn create(setup: &IdlePortal, (caller, org): (&Caller, &str), name: &str, host: &str) -> String {
+    let mut body = service(name);
+    body["hosts"] = json!([host]);
+    let made = setup.t.post(caller, &format!("/orgs/{org}/services"), body).await.expect(201);
+    format!("/orgs/{org}/services/{}", made["id"].as_str().unwrap())
+}
+
+async fn check(setup: &IdlePortal, (caller, org): (&Caller, &str), host: &str) -> Reply {
+    let path = format!("/orgs/{org}/service-hosts/check");
+    setup.t.post(caller, &path, json!({"host": host})).await
+}
+
+async fn confirm(setup: &IdlePortal, org: &str, host: &str, confirmed: bool) -> Reply {
+    let path = format!("/operator/orgs/{org}/service-hosts");
+    setup.t.call(&setup.operator, "PUT", &path, json!({"host": host, "confirmed": confirmed})).await
+}
+
+/// The state of the first host of a service.
+async fn state(setup: &IdlePortal, caller: &Caller, path: &str) -> Value {
+    setup.t.get(caller, path).await.expect(200)["host_states"][0].clone()
+}
+
+/// The hosts of the next snapshot with the names of their services.
+async fn routes(setup: &IdlePortal, token: &str) -> Vec<(String, String)> {
+    setup.t.portal.gateway_sync.refresh_snapshot().await.unwrap();
+    let path = "snapshot?after=0&wait_s=0";
+    let (status, _, body) = send(&setup.t.router, ("GET", path), token, Value::Null).await;
+    assert_eq!(status, 200, "{body}");
+    let mut all = Vec::new();
+    for service in body["services"].as_array().unwrap() {
+        for address in service["addresses"].as_array().unwrap() {
+            if let Some(host) = address["host"].as_str() {
+                all.push((host.to_owned(), service["name"].as_str().unwrap().to_owned()));
+            }
+        }
+    }
+    all
+}
+
+fn route(host: &str, service: &str) -> (String, String) {
+    (host.to_owned(), service.to_owned())
+}
+
+#[tokio::test]
+async fn a_host_works_after_its_record_and_for_one_organization() {
+    for (engine, db, _location) in engines("service_hosts").await {
+        let dns = FakeDns::open().await;
+        let setup = setup(db, &dns).await;
+        let (ada, bob) = ((&setup.ada, setup.org.as_str()), (&setup.bob, setup.other.as_str()));
+        let token = add_gateway(&setup.t, 1).await;
+        let host = "chat.corp.example";
+        // The one who is first has nothing.
+        let squatter = create(&setup, bob, "squat", host).await;
+        let own = create(&setup, ada, "chat", host).await;
+        assert!(routes(&setup, &token).await.is_empty(), "{engine}");
+        let new = state(&setup, &setup.ada, &own).await;
+        assert_eq!((&new["confirmed"], &new["domain"]), (&json!(false), &Value::Null), "{engine}");
+        assert_eq!(new["record_name"], "_berth.chat.corp.example", "{engine}");
+        let missing = check(&setup, ada, host).await.expect(200);
+        assert!(missing["problem"].as_str().unwrap().contains("was not found"), "{engine}: {missing}");
+
+        let value = new["record"].as_str().unwrap();
+        dns.put("_berth.chat.corp.example", &["v=spf1 -all", value]);
+        // The record of one organization confirms nothing for another.
+        assert_eq!(check(&setup, bob, host).await.expect(200)["confirmed"], false, "{engine}");
+        let found = check(&setup, ada, "Chat.corp.example.").await.expect(200);
+        assert_eq!((&found["confirmed"], &found["domain"]), (&json!(true), &json!(host)), "{engine}");
+        assert_eq!(routes(&setup, &token).await, [route(host, "chat")], "{engine}");
+
+        let theirs = state(&setup, &setup.bob, &squatter).await["record"].as_str().unwrap().to_owned();
+        assert_ne!(theirs, value, "{engine}");
+        dns.put("_berth.chat.corp.example", &[value, &theirs]);
+        let taken = check(&setup, bob, host).await.expect(200);
+        assert_eq!(taken["confirmed"], false, "{engine}");
+        assert!(taken["problem"].as_str().unwrap().contains("another organization"), "{engine}: {taken}");
+        confirm(&setup, &setup.other, host, true).await.problem(409, "service.host_taken");
+        assert_eq!(routes(&setup, &token).await, [route(host, "chat")], "{engine}");
+
+        check(&setup, bob, "else.corp.example").await.problem(404, "object.not_found");
+        check(&setup, (&setup.bob, &setup.org), host).await.problem(404, "object.not_found");
+        check(&setup, ada, "no host").await.problem(422, "request.invalid");
+        let audit = format!("/orgs/{}/audit-events?action=service_host.confirmed", setup.org);
+        assert_eq!(items(&setup.t, &setup.ada, &audit).await.len(), 1, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_confirmed_parent_domain_confirms_its_hosts_only() {
+    for (engine, db, _location) in engines("service_parents").await {
+        let dns = FakeDns::open().await;
+        let setup = setup(db, &dns).await;
+        let (ada, bob) = ((&setup.ada, setup.org.as_str()), (&setup.bob, setup.other.as_str()));
+        let token = add_gateway(&setup.t, 1).await;
+        create(&setup, ada, "root", "corp.example").await;
+        create(&setup, ada, "chat", "chat.corp.example").await;
+        create(&setup, ada, "near", "xcorp.example").await;
+        let foreign = create(&setup, bob, "foreign", "lab.corp.example").await;
+        confirm(&setup, &setup.org, "corp.example", true).await.expect(200);
+        let both = [route("chat.corp.example", "chat"), route("corp.example", "root")];
+        let mut found = routes(&setup, &token).await;
+        found.sort();
+        assert_eq!(found, both, "{engine}");
+        // A host below the domain of another organization needs the operator, also with its record.
+        let record = state(&setup, &setup.bob, &foreign).await["record"].as_str().unwrap().to_owned();
+        dns.put("_berth.lab.corp.example", &[&record]);
+        assert_eq!(check(&setup, bob, "lab.corp.example").await.expect(200)["confirmed"], false, "{engine}");
+        confirm(&setup, &setup.other, "lab.corp.example", true).await.expect(200);
+        assert_eq!(routes(&setup, &token).await.len(), 3, "{engine}");
+        // The confirmation ends with all that it confirmed.
+        confirm(&setup, &setup.org, "corp.example", false).await.expect(200);
+        assert_eq!(routes(&setup, &token).await, [route("lab.corp.example", "foreign")], "{engine}");
+        confirm(&setup, &setup.org, "else.example", true).await.problem(404, "object.not_found");
+    }
+}
+
+#[tokio::test]
+async fn a_host_drops_out_seven_days_after_its_record() {
+    for (engine, db, _location) in engines("service_host_lapse").await {
+        let dns = FakeDns::open().await;
+        let setup = setup(db, &dns).await;
+        let token = add_gateway(&setup.t, 1).await;
+        let host = "chat.corp.example";
+        let path = create(&setup, (&setup.ada, &setup.org), "chat", host).await;
+        let value = state(&setup, &setup.ada, &path).await["record"].as_str().unwrap().to_owned();
+        dns.put("_berth.chat.corp.example", &[&value]);
+        let hosts = setup.t.portal.services.hosts.clone();
+        let tick = async || assert!(!hosts.tick_hosts().await.unwrap());
+        setup.t.clock.advance_s(301);
+        tick().await;
+        assert_eq!(routes(&setup, &token).await, [route(host, "chat")], "{engine}");
+        dns.put("_berth.chat.corp.example", &[]);
+        setup.t.clock.advance_s(86_401);
+        tick().await;
+        assert_eq!(routes(&setup, &token).await, [route(host, "chat")], "{engine}: for seven days");
+        setup.t.clock.advance_s(7 * 86_400 + 3_601);
+        tick().await;
+        assert!(routes(&setup, &token).await.is_empty(), "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn hosts_have_one_form_and_are_none_of_a_gateway() {
+    for (engine, db, _location) in engines("service_host_forms").await {
+        let dns = FakeDns::open().await;
+        let setup = setup(db, &dns).await;
+        let token = add_gateway(&setup.t, 1).await;
+        for bad in ["Chat.corp.example", "chat.corp.example.", "10.0.0.1", "corp", "*.corp.example"] {
+            let mut body = service("chat");
+            body["hosts"] = json!([bad]);
+            let path = format!("/orgs/{}/services", setup.org);
+            let problem = setup.t.post(&setup.ada, &path, body).await.problem(422, "request.invalid");
+            assert_eq!(problem["errors"][0]["pointer"], "/hosts/0", "{engine} {bad}");
+        }
+        // A name without a proof keeps no gateway away, and a gateway's host leads to no service.
+        let host = "models.corp.example";
+        let path = create(&setup, (&setup.ada, &setup.org), "chat", host).await;
+        let gateway = json!({"name": "edge", "url": "https://models.corp.example"});
+        setup.t.post(&setup.operator, "/operator/gateways", gateway).await.expect(201);
+        confirm(&setup, &setup.org, host, true).await.expect(200);
+        assert!(routes(&setup, &token).await.is_empty(), "{engine}");
+        let shown = state(&setup, &setup.ada, &path).await;
+        assert!(shown["problem"].as_str().unwrap().contains("gateway"), "{engine}: {shown}");
+    }
+}

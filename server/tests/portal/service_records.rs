@@ -1,0 +1,134 @@
+//! Tests of the retention of the records of services, and of rows that cannot be read.
+
+use berth_types::ids::InferenceKeyId;
+use serde_json::{Value, json};
+
+use crate::common::engines;
+use crate::gateways::{add_gateway, add_key, add_service, number, run, send, sites};
+use crate::idle_portal::IdlePortal;
+use crate::operations::schedule_all;
+use crate::services::service;
+
+const DAY_S: i64 = 86_400;
+
+#[tokio::test]
+async fn records_of_services_go_after_their_retention_and_objects_after_their_use() {
+    for site in sites("service_records").await {
+        let (engine, t, org) = (site.engine, &site.t, site.org.as_str());
+        let (gone, revision) = add_service(t, org, "gone").await;
+        add_service(t, org, "kept").await;
+        let keys: [InferenceKeyId; 2] = [add_key(t, org, 1, None).await, add_key(t, org, 2, None).await];
+        let now = t.portal.context.now().micros();
+        run(t, format!("UPDATE inference_keys SET revoked_at = {now}")).await;
+        run(t, format!("UPDATE services SET deleted_at = {now} WHERE id = '{gone}'")).await;
+        run(t, format!("DELETE FROM service_hosts WHERE service_id = '{gone}'")).await;
+        let sql = format!(
+            "INSERT INTO service_replicas (job_id, service_id, revision_id, org_id, created_at, ended_at) \
+             VALUES ('job_00000000000000000000000001', '{gone}', '{revision}', '{org}', 0, {now})"
+        );
+        run(t, sql).await;
+        let use_at = now + 10 * DAY_S * 1_000_000;
+        for hour in [now, use_at] {
+            let sql = format!(
+                "INSERT INTO service_use (service_id, revision_id, key_id, hour_at, org_id, requests, errors, \
+                 prompt_tokens, completion_tokens, token_nanos, first_byte) \
+                 VALUES ('{gone}', '{revision}', '{}', {hour}, '{org}', 1, 0, 0, 0, 0, '[]')",
+                keys[0]
+            );
+            run(t, sql).await;
+        }
+        let counts = async || {
+            let mut all = Vec::new();
+            for table in ["services", "inference_keys", "service_replicas", "service_use", "host_proofs"] {
+                all.push(number(t, &format!("SELECT CAST(COUNT(*) AS BIGINT) FROM {table}")).await);
+            }
+            all
+        };
+        t.portal.services.forget_old().await.unwrap();
+        assert_eq!(counts().await, [2, 2, 1, 2, 1], "{engine}: a proof without a service goes at once");
+        t.clock.advance_s(400 * DAY_S + 60);
+        t.portal.services.forget_old().await.unwrap();
+        assert_eq!(counts().await, [2, 2, 0, 1, 1], "{engine}: the rest of the use keeps service and key");
+        t.clock.advance_s(11 * DAY_S);
+        t.portal.services.forget_old().await.unwrap();
+        // The key with the greatest number stays, so that no number is used again.
+        assert_eq!(counts().await, [1, 1, 0, 0, 1], "{engine}");
+        assert_eq!(number(t, "SELECT MAX(number) FROM inference_keys").await, 2, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_stops_its_service_only() {
+    for (engine, db, _location) in engines("service_damage").await {
+        let setup = IdlePortal::on(db).await;
+        let t = &setup.t;
+        let services = format!("/orgs/{}/services", setup.org);
+        let mut paths = Vec::new();
+        for name in ["broken", "whole"] {
+            let made = t.post(&setup.ada, &services, service(name)).await.expect(201);
+            paths.push(format!("{services}/{}", made["id"].as_str().unwrap()));
+        }
+        // The loop has read no revision yet.
+        let damage = "UPDATE service_revisions SET spec = '{' WHERE service_id = \
+                      (SELECT id FROM services WHERE name = 'broken')";
+        run(t, damage.to_owned()).await;
+        t.portal.service_loop.run().await.unwrap();
+        schedule_all(&setup).await;
+        let [broken, whole] = [t.get(&setup.ada, &paths[0]).await, t.get(&setup.ada, &paths[1]).await];
+        let (broken, whole) = (broken.expect(200), whole.expect(200));
+        assert_eq!(broken["state"], "degraded", "{engine}");
+        assert!(broken["detail"].as_str().unwrap().contains("cannot be read"), "{engine}: {broken}");
+        assert_eq!(whole["replicas"].as_array().unwrap().len(), 1, "{engine}: {whole}");
+        // A damaged column of the service itself.
+        run(t, "UPDATE services SET scaling = '{' WHERE name = 'broken'".to_owned()).await;
+        t.call(&setup.ada, "PATCH", &paths[1], json!({"scaling": {"min_replicas": 2, "max_replicas": 2}}))
+            .await
+            .expect(200);
+        // All services run again.
+        t.clock.advance_s(6);
+        t.portal.service_loop.run().await.unwrap();
+        let whole = t.get(&setup.ada, &paths[1]).await.expect(200);
+        assert_eq!(whole["replicas"].as_array().unwrap().len(), 2, "{engine}: {whole}");
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_leaves_out_a_service_that_cannot_be_read() {
+    for site in sites("snapshot_damage").await {
+        let (engine, t) = (site.engine, &site.t);
+        let token = add_gateway(t, 1).await;
+        add_service(t, &site.org, "broken").await;
+        add_service(t, &site.org, "whole").await;
+        run(t, "UPDATE services SET models = '{' WHERE name = 'broken'".to_owned()).await;
+        t.portal.gateway_sync.refresh_snapshot().await.unwrap();
+        let path = "snapshot?after=0&wait_s=0";
+        let (status, _, body) = send(&t.router, ("GET", path), &token, Value::Null).await;
+        let names: Vec<&Value> =
+            body["services"].as_array().unwrap().iter().map(|service| &service["name"]).collect();
+        assert_eq!((status, names), (200, vec![&json!("whole")]), "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn an_idle_service_falls_asleep_without_any_gateway_and_not_by_their_silence() {
+    for (engine, db, _location) in engines("service_silence").await {
+        let setup = IdlePortal::on(db).await;
+        let t = &setup.t;
+        let mut body = service("digits");
+        body["scaling"] = json!({"min_replicas": 0, "down_delay_s": 10, "idle_s": 60});
+        let services = format!("/orgs/{}/services", setup.org);
+        let made = t.post(&setup.ada, &services, body).await.expect(201);
+        let path = format!("{services}/{}", made["id"].as_str().unwrap());
+        add_gateway(t, 1).await;
+        let wanted = async |seconds: i64| {
+            for _ in 0..seconds / 10 {
+                t.clock.advance_s(10);
+                t.portal.service_loop.run().await.unwrap();
+            }
+            t.get(&setup.ada, &path).await.expect(200)["decision"]["replicas"].clone()
+        };
+        assert_eq!(wanted(900).await, 1, "{engine}: a silent gateway can have requests");
+        run(t, "UPDATE gateways SET removed_at = 1".to_owned()).await;
+        assert_eq!(wanted(120).await, 0, "{engine}");
+    }
+}
