@@ -13,6 +13,8 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep, timeout};
 
+use crate::kept::AgainBody;
+
 /// An error of a body.
 pub type BodyError = Box<dyn Error + Send + Sync>;
 
@@ -156,6 +158,8 @@ impl PassedBody {
 pub enum RequestBody {
     Whole(Bytes),
     Passed(Box<PassedBody>),
+    /// A body that another replica did not begin.
+    Again(Box<AgainBody>),
 }
 
 impl RequestBody {
@@ -192,6 +196,7 @@ impl Body for RequestBody {
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Passed(body) => body.poll_next(cx),
+            Self::Again(body) => body.poll_next(cx),
         }
     }
 
@@ -199,6 +204,7 @@ impl Body for RequestBody {
         match self {
             Self::Whole(bytes) => bytes.is_empty(),
             Self::Passed(body) => body.body.is_end_stream(),
+            Self::Again(body) => body.is_end_stream(),
         }
     }
 
@@ -206,6 +212,7 @@ impl Body for RequestBody {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Passed(body) => body.body.size_hint(),
+            Self::Again(body) => body.size_hint(),
         }
     }
 }

@@ -9,11 +9,13 @@ use berth_serving::retries::{Progress, Try};
 use http::{Request, Response, StatusCode};
 use hyper::body::{Bytes, Incoming};
 use hyper::upgrade::OnUpgrade;
+use tokio::time::timeout_at;
 
-use crate::answers::{AnswerBody, Answered};
+use crate::answers::{AnswerBody, AnswerKind, Answered};
 use crate::bodies::{CallerFault, RequestBody};
 use crate::caller::Caller;
 use crate::exchange::{Admission, Exchange, Metered};
+use crate::grpc::{self, Terms};
 use crate::headers;
 use crate::service::{Demand, Entry, Place, ServiceState};
 use crate::shared::Shared;
@@ -33,6 +35,7 @@ pub struct Delivery<'a> {
     /// The caller's side of another protocol.
     pub upgrade: Option<OnUpgrade>,
     pub caller: &'a Caller,
+    pub terms: Terms,
 }
 
 /// The head of an answer.
@@ -43,21 +46,43 @@ struct Head {
     exchange: Exchange,
 }
 
+/// What the rest of an answer depends on.
+struct Rest<'a> {
+    caller: &'a Caller,
+    terms: Terms,
+    upgrade: Option<OnUpgrade>,
+    fault: Option<Arc<CallerFault>>,
+}
+
 /// Delivers a request, and returns its answer with the body on its way.
 ///
 /// # Errors
-/// No replica could take it, or one failed after its begin.
+/// No replica could take it, one failed after its begin, or the time of the caller is over.
 pub async fn deliver(delivery: Delivery<'_>) -> Result<Response<AnswerBody>, Refusal> {
-    let Delivery { shared, service, mut demand, mut request, mut admission, metered, fault, upgrade, caller } =
-        delivery;
+    match delivery.terms.deadline {
+        None => deliver_at_last(delivery).await,
+        // The drop says nothing about the replica.
+        Some(deadline) => {
+            timeout_at(deadline, deliver_at_last(delivery)).await.unwrap_or(Err(Refusal::Deadline))
+        }
+    }
+}
+
+async fn deliver_at_last(delivery: Delivery<'_>) -> Result<Response<AnswerBody>, Refusal> {
+    let Delivery { shared, service, mut demand, mut request, mut admission, .. } = delivery;
+    let Delivery { metered, fault, upgrade, caller, terms, .. } = delivery;
     let mut tries = 0;
     loop {
         let place = enter(&service, &demand).await?;
         let replica = place.replica();
         tries += 1;
         let exchange = Exchange::new(place, admission, metered);
+        terms.limit(request.headers_mut());
         let (failure, exchange) = match send(shared, request, exchange).await {
-            Ok(head) => return Ok(answer(shared, caller, head, upgrade)),
+            Ok(head) => {
+                let fault = fault.map(|(fault, _)| fault);
+                return Ok(answer(shared, head, Rest { caller, terms, upgrade, fault }));
+            }
             Err(failed) => *failed,
         };
         tracing::debug!(
@@ -125,10 +150,19 @@ fn give_up(exchange: Exchange, callers: Option<Refusal>, is_late: bool) -> Refus
 }
 
 /// The answer for the caller.
-fn answer(shared: &Shared, caller: &Caller, head: Head, upgrade: Option<OnUpgrade>) -> Response<AnswerBody> {
+fn answer(shared: &Shared, head: Head, rest: Rest<'_>) -> Response<AnswerBody> {
     let Head { mut answer, connection, upstream, mut exchange } = head;
+    let Rest { caller, terms, upgrade, fault } = rest;
     let is_stream = headers::is_event_stream(answer.headers());
+    let kind = match (is_stream, terms.is_grpc && grpc::is_grpc(answer.headers())) {
+        (true, _) => AnswerKind::Events,
+        (false, true) => AnswerKind::Grpc,
+        (false, false) => AnswerKind::Plain,
+    };
     exchange.answered(answer.status(), is_stream);
+    if let Some(status) = grpc::status(answer.headers()).filter(|_| kind == AnswerKind::Grpc) {
+        exchange.note_grpc_status(status);
+    }
     let idle = shared.settings.limits.idle;
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS
         && let Some(of_caller) = upgrade
@@ -139,5 +173,6 @@ fn answer(shared: &Shared, caller: &Caller, head: Head, upgrade: Option<OnUpgrad
         return answer.map(|_| AnswerBody::Whole(Bytes::new()));
     }
     headers::prepare_answer(answer.headers_mut(), false, is_stream);
-    answer.map(|body| AnswerBody::passed(Answered { body, connection, upstream, is_stream }, exchange, idle))
+    let answered = |body| Answered { body, connection, upstream, kind, terms, fault };
+    answer.map(|body| AnswerBody::passed(answered(body), exchange, idle))
 }

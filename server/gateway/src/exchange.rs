@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use berth_autoscaling::credit::{Price, Usage as PricedUsage};
 use berth_autoscaling::rollout::BOUNDS_MS;
 use berth_serving::balancer::Outcome;
+use berth_serving::grpc;
 use berth_serving::rates::Rates;
 use berth_serving::snapshot::ReplicaId;
 use berth_serving::usage::answer::AnswerMeter;
@@ -177,6 +178,14 @@ impl Exchange {
         };
     }
 
+    /// The status of a call of gRPC has come, which counts like that of an answer.
+    pub fn note_grpc_status(&mut self, status: u16) {
+        self.is_error |= grpc::is_fault_of_server(status);
+        if status == grpc::UNAVAILABLE {
+            self.outcome = Outcome::Failed;
+        }
+    }
+
     /// Passes a part of the answer.
     pub fn pass(&mut self, part: Bytes) -> Bytes {
         self.first_byte_ms.get_or_insert_with(now_ms);
@@ -186,6 +195,11 @@ impl Exchange {
     /// Ends the request after the whole answer.
     pub fn end(&mut self) {
         self.finish(self.outcome, true);
+    }
+
+    /// Ends the request without evidence about the replica.
+    pub fn abandon(&mut self) {
+        self.finish(Outcome::Abandoned, false);
     }
 
     /// Ends the request after a fault of the replica.

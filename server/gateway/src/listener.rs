@@ -29,6 +29,10 @@ const HEAD_BYTES: usize = 64 << 10;
 const MAX_STREAMS: u32 = 256;
 /// Bytes for each stream of HTTP/2 that its caller has not read.
 const UNREAD_BYTES: usize = 256 << 10;
+/// Streams of HTTP/2 that their caller resets before the gateway sees them, and resets of the gateway for faults of the
+/// caller. After more of them the connection ends.
+const MAX_EARLY_RESETS: usize = 20;
+const MAX_ERROR_RESETS: usize = 256;
 /// The question on a silent connection of HTTP/2, and the wait for its answer.
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// The pause after a failure to accept a connection.
@@ -185,6 +189,9 @@ async fn serve_http(
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(HEAD_BYTES as u32)
         .max_send_buf_size(UNREAD_BYTES)
+        .initial_stream_window_size(UNREAD_BYTES as u32)
+        .max_pending_accept_reset_streams(MAX_EARLY_RESETS)
+        .max_local_error_reset_streams(MAX_ERROR_RESETS)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_EVERY);
     let (requester, owner) = (caller.clone(), shared.clone());

@@ -20,12 +20,13 @@ use rand::Rng;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::answers::{self, AnswerBody};
+use crate::answers::{self, AnswerBody, Form};
 use crate::bodies::{RequestBody, WholeBody, read_whole};
 use crate::caller::Caller;
 use crate::clock::{now_ms, wall};
 use crate::delivery::{Delivery, deliver};
 use crate::exchange::{Admission, Metered};
+use crate::grpc::Terms;
 use crate::headers::{self, Secret, Sender};
 use crate::metrics;
 use crate::service::{Demand, ServiceState};
@@ -71,10 +72,12 @@ async fn answer(
     id: &str,
 ) -> Response<AnswerBody> {
     let path = request.uri().path();
-    let mut is_openai = path.starts_with("/v1/");
+    let terms = Terms::new(&request);
+    let mut form = if terms.is_grpc { Form::Grpc } else { Form::Problem };
+    form.choose(path.starts_with("/v1/"));
     let Some(view) = shared.view() else {
         let starting = Refusal::Gateway { lack: Lack::Snapshot, retry_after_s: RETRY_AFTER_S };
-        return refused(shared, &starting, id, is_openai);
+        return refused(shared, &starting, id, form);
     };
     if matches!(path, "/healthz" | "/metrics")
         && !view.routes.has_host(headers::host(request.uri(), request.headers()))
@@ -83,11 +86,11 @@ async fn answer(
     }
     let Ok(_room) = shared.requests.clone().try_acquire_owned() else {
         let full = Refusal::Gateway { lack: Lack::Room, retry_after_s: RETRY_AFTER_S };
-        return refused(shared, &full, id, is_openai);
+        return refused(shared, &full, id, form);
     };
-    match route(shared, &view, caller, request, (id, &mut is_openai)).await {
+    match route(shared, &view, (caller, terms), request, (id, &mut form)).await {
         Ok(answer) => answer,
-        Err(refusal) => refused(shared, &refusal, id, is_openai),
+        Err(refusal) => refused(shared, &refusal, id, form),
     }
 }
 
@@ -103,10 +106,10 @@ fn own(shared: &Shared, path: &str) -> Response<AnswerBody> {
     answers::whole(StatusCode::OK, "text/plain; charset=utf-8", "ready\n")
 }
 
-fn refused(shared: &Shared, refusal: &Refusal, id: &str, is_openai: bool) -> Response<AnswerBody> {
+fn refused(shared: &Shared, refusal: &Refusal, id: &str, form: Form) -> Response<AnswerBody> {
     shared.counters.refused.fetch_add(1, Ordering::Relaxed);
     tracing::debug!(request = id, ?refusal, "a request is refused");
-    answers::refused(refusal, id, is_openai)
+    answers::refused(refusal, id, form)
 }
 
 /// A caller with the key.
@@ -114,6 +117,7 @@ struct Asked<'a> {
     shared: &'a Arc<Shared>,
     view: &'a View,
     caller: &'a Caller,
+    terms: Terms,
     key: Option<&'a Key>,
     key_header: Option<&'static str>,
     id: &'a str,
@@ -123,9 +127,9 @@ struct Asked<'a> {
 async fn route(
     shared: &Arc<Shared>,
     view: &View,
-    caller: &Caller,
+    (caller, terms): (&Caller, Terms),
     request: Request<Incoming>,
-    (id, is_openai): (&str, &mut bool),
+    (id, form): (&str, &mut Form),
 ) -> Result<Response<AnswerBody>, Refusal> {
     let secret = headers::secret(request.headers());
     let is_foreign = secret == Secret::Foreign;
@@ -135,16 +139,16 @@ async fn route(
     };
     let path = request.uri().path().to_owned();
     let target = view.routes.target(headers::host(request.uri(), request.headers()), &path, key);
-    let asked = Asked { shared, view, caller, key, key_header, id };
+    let asked = Asked { shared, view, caller, terms, key, key_header, id };
     let answered = match target {
         Err(refusal) => Err(refusal),
         Ok(Target::Model(endpoint)) => asked.infer(request, endpoint, None).await,
         Ok(Target::Service { service, path, endpoint: None }) => {
-            *is_openai = service.protocol == Protocol::OpenAi;
+            form.choose(service.protocol == Protocol::OpenAi);
             asked.pass(request, service, path).await
         }
         Ok(Target::Service { service, path, endpoint: Some(endpoint) }) => {
-            *is_openai = true;
+            form.choose(true);
             asked.infer(request, endpoint, Some((service, path))).await
         }
     };
@@ -211,6 +215,7 @@ impl Asked<'_> {
             fault: None,
             upgrade: None,
             caller: self.caller,
+            terms: self.terms,
         });
         let answer = answer.await;
         drop(room);
@@ -232,7 +237,9 @@ impl Asked<'_> {
             && headers::is_upgrade(request.headers());
         let upgrade = is_upgrade.then(|| hyper::upgrade::on(&mut request));
         let (head, body) = request.into_parts();
-        let idle = self.shared.settings.limits.body;
+        let limits = &self.shared.settings.limits;
+        // Both sides of a call of gRPC may be silent for a while.
+        let idle = if self.terms.is_grpc { limits.idle } else { limits.body };
         let (body, fault) = RequestBody::passed(body, service.max_body_bytes, idle)?;
         let request = self.request(&head, path, body, is_upgrade)?;
         let delivery = Delivery {
@@ -245,6 +252,7 @@ impl Asked<'_> {
             fault: Some((fault, service.max_body_bytes)),
             upgrade,
             caller: self.caller,
+            terms: self.terms,
         };
         deliver(delivery).await
     }

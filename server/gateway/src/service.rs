@@ -314,7 +314,7 @@ impl Drop for Turn {
 mod tests {
     use std::net::SocketAddr;
 
-    use berth_serving::snapshot::{Access, Name, Protocol, Replica, ReplicaToken, Revision};
+    use berth_serving::snapshot::{Access, Name, Protocol, Replica, ReplicaProtocol, ReplicaToken, Revision};
     use berth_types::ids::{JobId, NodeId, OrgId};
     use uuid::Uuid;
 
@@ -349,6 +349,7 @@ mod tests {
             revisions: vec![Revision {
                 id: RevisionId::from_uuid(Uuid::from_u128(1)),
                 weight_percent: 100,
+                replica_protocol: ReplicaProtocol::Http1,
                 pinned_keys: Vec::new(),
                 replicas,
             }],

@@ -2,19 +2,24 @@
 //!
 //! A connection begins with the token of the replica; after the answer of the worker it is one to the port of the
 //! replica. Connections that stay open are kept for the next requests. Their number has the bound of the replica's
-//! concurrency, because each belongs to a counted request.
+//! concurrency, because each belongs to a counted request. A replica that speaks HTTP/2 has many requests on one
+//! connection (`upstream/http2.rs`).
 
+mod http2;
+
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_serving::retries::Progress;
-use berth_serving::snapshot::{Replica, ReplicaId, ReplicaToken};
+use berth_serving::snapshot::{Replica, ReplicaId, ReplicaProtocol, ReplicaToken};
 use berth_types::ids::NodeId;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use nix::sys::socket::{setsockopt, sockopt};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,6 +30,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::bodies::RequestBody;
 use crate::clock::now_ms;
+use http2::{Lines, Stream};
 
 /// The longest way to a replica: connection, TLS and token.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,14 +44,23 @@ const READY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of the head of an answer.
 const HEAD_BYTES: usize = 128 << 10;
 
+/// The seconds and counts after which the kernel gives a silent node up.
+const KEEPALIVE_AFTER_S: u32 = 60;
+const KEEPALIVE_EVERY_S: u32 = 15;
+const KEEPALIVE_TRIES: u32 = 4;
+
 /// The answers of a worker to a token.
 const CONNECTED: u8 = 0;
 const UNKNOWN_TOKEN: u8 = 1;
 const NO_PORT: u8 = 2;
 const TOO_MANY: u8 = 3;
 
-/// A connection to a replica, ready for one request.
-pub type Connection = SendRequest<RequestBody>;
+/// What a request has of the connections to its replica until the end of its answer.
+pub enum Connection {
+    /// A whole connection.
+    Http1(SendRequest<RequestBody>),
+    Http2(Stream),
+}
 
 /// A request that got no answer.
 pub struct Failure {
@@ -58,7 +73,7 @@ pub struct Failure {
 }
 
 struct Idle {
-    connection: Connection,
+    connection: SendRequest<RequestBody>,
     since_ms: u64,
 }
 
@@ -69,18 +84,22 @@ pub struct Upstream {
     address: SocketAddr,
     token: ReplicaToken,
     tls: Arc<ClientConfig>,
+    protocol: ReplicaProtocol,
     idle: Mutex<Vec<Idle>>,
+    lines: Lines,
 }
 
 impl Upstream {
-    pub fn new(replica: &Replica, tls: Arc<ClientConfig>) -> Self {
+    pub fn new(replica: &Replica, protocol: ReplicaProtocol, tls: Arc<ClientConfig>) -> Self {
         Self {
             id: replica.id,
             node: replica.node,
             address: replica.address,
             token: replica.token.clone(),
             tls,
+            protocol,
             idle: Mutex::default(),
+            lines: Lines::default(),
         }
     }
 
@@ -98,6 +117,17 @@ impl Upstream {
     /// # Errors
     /// No answer came in time.
     pub async fn send(
+        &self,
+        request: Request<RequestBody>,
+        longest: Duration,
+    ) -> Result<(Response<Incoming>, Connection), Failure> {
+        match self.protocol {
+            ReplicaProtocol::Http1 => self.send_http1(request, longest).await,
+            ReplicaProtocol::Http2 => self.send_http2(request, longest).await,
+        }
+    }
+
+    async fn send_http1(
         &self,
         mut request: Request<RequestBody>,
         longest: Duration,
@@ -117,7 +147,7 @@ impl Upstream {
         }
     }
 
-    fn find_idle(&self) -> Option<Connection> {
+    fn find_idle(&self) -> Option<SendRequest<RequestBody>> {
         let now = now_ms();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(last) = idle.pop() {
@@ -134,7 +164,9 @@ impl Upstream {
     }
 
     /// Keeps a connection after the end of an answer.
-    pub fn keep(self: &Arc<Self>, mut connection: Connection) {
+    pub fn keep(self: &Arc<Self>, connection: Connection) {
+        // A stream ends with its answer.
+        let Connection::Http1(mut connection) = connection else { return };
         if connection.is_ready() {
             return self.put(connection);
         }
@@ -149,7 +181,7 @@ impl Upstream {
         });
     }
 
-    fn put(&self, connection: Connection) {
+    fn put(&self, connection: SendRequest<RequestBody>) {
         let since_ms = now_ms();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE {
@@ -160,11 +192,12 @@ impl Upstream {
     /// Closes the connections that nobody used for a while.
     pub fn close_old(&self) {
         let now = now_ms();
+        self.lines.close_old(now);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|idle| now.saturating_sub(idle.since_ms) < KEEP_MS);
     }
 
-    async fn connect(&self) -> Result<Connection, (Progress, String)> {
+    async fn connect(&self) -> Result<SendRequest<RequestBody>, (Progress, String)> {
         let stream = match timeout(CONNECT_TIMEOUT, self.reach()).await {
             Ok(reached) => reached?,
             Err(_) => return Err((Progress::NotConnected, "the worker did not answer in time".to_owned())),
@@ -181,9 +214,9 @@ impl Upstream {
 
     /// Opens a connection to the port of the replica.
     async fn reach(&self) -> Result<TlsStream<TcpStream>, (Progress, String)> {
-        let unreached = |e: std::io::Error| (Progress::NotConnected, e.to_string());
+        let unreached = |e: io::Error| (Progress::NotConnected, e.to_string());
         let stream = TcpStream::connect(self.address).await.map_err(unreached)?;
-        stream.set_nodelay(true).map_err(unreached)?;
+        set_options(&stream).map_err(unreached)?;
         let name = ServerName::from(self.address.ip());
         let connector = TlsConnector::from(self.tls.clone());
         let mut stream = connector.connect(name, stream).await.map_err(unreached)?;
@@ -210,25 +243,51 @@ impl Upstream {
     }
 }
 
+/// Sets the options of a connection to a worker: small parts of a body go at once, and a lost node is noticed without
+/// pings of HTTP/2, for which some servers close a connection.
+fn set_options(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_AFTER_S)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &KEEPALIVE_EVERY_S)?;
+    Ok(setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_TRIES)?)
+}
+
 /// Sends a request on a connection and waits for the head of the answer.
 async fn exchange(
-    mut connection: Connection,
+    mut connection: SendRequest<RequestBody>,
     request: Request<RequestBody>,
     longest: Duration,
 ) -> Result<(Response<Incoming>, Connection), Failure> {
     let answered = timeout(longest, connection.try_send_request(request)).await;
     match answered {
-        Ok(Ok(answer)) => Ok((answer, connection)),
+        Ok(Ok(answer)) => Ok((answer, Connection::Http1(connection))),
         Ok(Err(mut error)) => {
             let request = error.take_message().map(Box::new);
             let progress = if request.is_some() { Progress::NotBegun } else { Progress::Sent };
             Err(Failure { progress, is_late: false, reason: error.error().to_string(), request })
         }
-        Err(_) => Err(Failure {
-            progress: Progress::Sent,
-            is_late: true,
-            reason: "no answer came in time".to_owned(),
-            request: None,
-        }),
+        Err(_) => Err(too_late()),
+    }
+}
+
+fn too_late() -> Failure {
+    let reason = "no answer came in time".to_owned();
+    Failure { progress: Progress::Sent, is_late: true, reason, request: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::socket::getsockopt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn small_parts_go_to_a_worker_at_once() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        set_options(&stream).unwrap();
+        assert!(getsockopt(&stream, sockopt::TcpNoDelay).unwrap());
+        assert!(getsockopt(&stream, sockopt::KeepAlive).unwrap());
     }
 }

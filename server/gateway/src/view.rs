@@ -43,11 +43,14 @@ impl View {
         let mut upstreams = HashMap::new();
         if let Some(tls) = &tls {
             let revisions = snapshot.services.iter().flat_map(|service| &service.revisions);
-            for replica in revisions.flat_map(|revision| &revision.replicas) {
+            let replicas = revisions.flat_map(|revision| {
+                revision.replicas.iter().map(move |replica| (revision.replica_protocol, replica))
+            });
+            for (protocol, replica) in replicas {
                 let known = last.and_then(|last| last.upstreams.get(&replica.id));
                 let upstream = match known.filter(|known| known.leads_to(replica, tls)) {
                     Some(known) => known.clone(),
-                    None => Arc::new(Upstream::new(replica, tls.clone())),
+                    None => Arc::new(Upstream::new(replica, protocol, tls.clone())),
                 };
                 upstreams.insert(replica.id, upstream);
             }

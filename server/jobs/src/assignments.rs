@@ -101,6 +101,8 @@ pub struct RankStart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankReplica {
     pub port: u16,
+    /// True if the replica speaks HTTP/2.
+    pub http2: bool,
     pub readiness_path: String,
     /// The hash of the token of the replica.
     pub token_sha256: [u8; 32],

@@ -72,6 +72,7 @@ pub(crate) async fn add_replica(
     let token = replica_token(&keys, row.job_id, attempt, 0);
     start.replica = Some(RankReplica {
         port: terms.port,
+        http2: terms.http2,
         readiness_path: terms.readiness_path,
         token_sha256: replica_token_hash(&token),
         // Each gateway keeps some connections open between requests.

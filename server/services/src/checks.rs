@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use berth_core::admission::{MAX_LABELS, check_job};
-use berth_service_types::revisions::NewRevision;
+use berth_service_types::revisions::{NewRevision, ReplicaProtocol};
 use berth_service_types::scaling::Scaling;
 use berth_service_types::services::{NewService, PatchService, ServiceModel, ServiceProtocol, TokenPrice};
 use berth_serving::snapshot::{MAX_BODY_BYTES, MAX_CONCURRENCY, MAX_CONTEXT_TOKENS, is_host};
@@ -28,6 +28,8 @@ const MAX_DELAY_S: u32 = 3_600;
 const MAX_IDLE_S: u32 = 604_800;
 /// Characters of a readiness path.
 const MAX_PATH_CHARS: usize = 200;
+/// Characters of the name in a check of a gRPC server.
+const MAX_GRPC_NAME_CHARS: usize = 100;
 /// Seconds from the start of a replica to its readiness: a day.
 const MAX_READY_S: u32 = 86_400;
 /// Characters of the note of a revision.
@@ -161,9 +163,8 @@ pub fn check_revision(base: &str, revision: &NewRevision) -> Vec<FieldError> {
     if revision.port == 0 {
         refuse("/port", "Enter 1 to 65535.");
     }
-    let path = &revision.readiness_path;
-    if path.len() > MAX_PATH_CHARS || !path.starts_with('/') || !path.bytes().all(|b| b.is_ascii_graphic()) {
-        let detail = "Use at most 200 printable ASCII characters without spaces, with / first.";
+    if !is_readiness_path(&revision.readiness_path, revision.replica_protocol) {
+        let detail = "Use at most 200 printable ASCII characters without spaces, with / first. With HTTP/2 also grpc: or grpc:NAME with a name of at most 100 characters.";
         refuse("/readiness_path", detail);
     }
     if !(1..=MAX_READY_S).contains(&revision.ready_within_s) {
@@ -184,6 +185,13 @@ pub fn check_revision(base: &str, revision: &NewRevision) -> Vec<FieldError> {
         refuse("", detail);
     }
     errors
+}
+
+/// True for a path of HTTP, or for the check of the health of a gRPC server.
+fn is_readiness_path(path: &str, protocol: ReplicaProtocol) -> bool {
+    let grpc = path.strip_prefix("grpc:").filter(|_| protocol == ReplicaProtocol::Http2);
+    let fits = grpc.map_or(path.starts_with('/'), |name| name.len() <= MAX_GRPC_NAME_CHARS);
+    fits && path.len() <= MAX_PATH_CHARS && path.bytes().all(|b| b.is_ascii_graphic())
 }
 
 /// Checks what a job may not have as a replica.

@@ -56,6 +56,8 @@ pub enum Refusal {
     BodyTimeout,
     /// The caller's connection broke in its body.
     BodyBroken,
+    /// The time limit that the caller has set is over.
+    Deadline,
     /// The budget of the key or of its organization has no room for the worst case.
     OverBudget,
     /// The gateway itself cannot pass requests now.
@@ -144,6 +146,12 @@ impl Refusal {
                 "The body of the request stopped on its way. Send it again.",
             ),
             Self::BodyBroken => Problem::malformed("The body of the request ended too early."),
+            Self::Deadline => Problem::new(
+                504,
+                "request.deadline",
+                "Deadline exceeded",
+                "The time limit in grpc-timeout was over before the end of the answer.",
+            ),
             Self::OverBudget => Problem::new(
                 403,
                 "budget.exceeded",
@@ -249,6 +257,7 @@ mod tests {
             (Refusal::WaitedTooLong { retry_after_s: 5 }, 503, "service.no_replica", Some(5)),
             (Refusal::Method { allowed: "POST" }, 405, "request.method", None),
             (Refusal::BodyTimeout, 408, "request.timeout", None),
+            (Refusal::Deadline, 504, "request.deadline", None),
             (Refusal::OverBudget, 403, "budget.exceeded", None),
             (Refusal::Gateway { lack: Lack::Credit, retry_after_s: 6 }, 503, "budget.unknown", Some(6)),
             (Refusal::Gateway { lack: Lack::Room, retry_after_s: 7 }, 503, "gateway.full", Some(7)),

@@ -19,7 +19,7 @@ pub use crate::bounded::{MAX_NAME_BYTES, Name, NameError};
 pub use validation::{SnapshotFault, is_host};
 
 /// The version of the format. Each change of a field raises it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of a snapshot as JSON.
 pub const MAX_SNAPSHOT_BYTES: usize = 64 << 20;
 /// Services of all organizations.
@@ -132,11 +132,21 @@ pub struct Revision {
     pub id: RevisionId,
     /// The share of requests; the weights of a service add up to 100, or to 0 while it takes none.
     pub weight_percent: u8,
+    pub replica_protocol: ReplicaProtocol,
     /// Keys whose requests all go to this revision.
     #[serde(deserialize_with = "list::<_, _, MAX_PINS>")]
     pub pinned_keys: Vec<InferenceKeyId>,
     #[serde(deserialize_with = "list::<_, _, MAX_REVISION_REPLICAS>")]
     pub replicas: Vec<Replica>,
+}
+
+/// The protocol between a gateway and the replicas of a revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicaProtocol {
+    Http1,
+    /// HTTP/2 without negotiation.
+    Http2,
 }
 
 /// The name of a replica: an attempt, and the rank that answers.

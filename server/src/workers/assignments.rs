@@ -75,6 +75,7 @@ fn to_replica(replica: RankReplica) -> proto::ReplicaSpec {
         readiness_path: replica.readiness_path,
         token_sha256: replica.token_sha256.to_vec(),
         max_connections: replica.max_connections,
+        http2: replica.http2,
     }
 }
 
@@ -270,6 +271,7 @@ mod tests {
     fn a_replica_has_its_port_and_the_hash_of_its_token() {
         let replica = RankReplica {
             port: 8_000,
+            http2: true,
             readiness_path: "/health".to_owned(),
             token_sha256: [7; 32],
             max_connections: 32,
@@ -277,6 +279,7 @@ mod tests {
         let sent = to_spec(RankStart { replica: Some(replica), ..RankStart::default() }).replica.unwrap();
         assert_eq!((sent.port, sent.readiness_path.as_str(), sent.max_connections), (8_000, "/health", 32));
         assert_eq!(sent.token_sha256, [7; 32]);
+        assert!(sent.http2);
     }
 
     #[test]

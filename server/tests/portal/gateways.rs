@@ -199,7 +199,7 @@ async fn a_poll_wakes_by_a_change_and_ends_without_one() {
         t.portal.gateway_sync.refresh_snapshot().await.unwrap();
         let (status, headers, first) = poll(t, &token, 0, 20).await;
         assert_eq!((status, headers["berth-gateway-number"].to_str().unwrap()), (200, "7"), "{engine}");
-        assert_eq!((&first["gateway_number"], &first["version"]), (&json!(7), &json!(1)), "{engine}");
+        assert_eq!((&first["gateway_number"], &first["version"]), (&json!(7), &json!(2)), "{engine}");
         let number = first["number"].as_u64().unwrap();
         assert_eq!(poll(t, &token, number, 1).await.0, 204, "{engine}");
         t.portal.gateway_sync.refresh_snapshot().await.unwrap();
@@ -293,6 +293,7 @@ async fn a_snapshot_has_the_ready_replicas_with_their_tokens() {
         let found = &body["services"][0];
         assert_eq!(found["addresses"], json!([{"prefix": "/s/lab/chat"}, {"host": "chat.example.org"}]));
         assert_eq!(found["revisions"][0]["weight_percent"], 100, "{engine}");
+        assert_eq!(found["revisions"][0]["replica_protocol"], "http1", "{engine}");
         let mut replica = found["revisions"][0]["replicas"][0].clone();
         assert!(replica["ready_for_ms"].as_u64().unwrap() < 60_000, "{engine}: {replica}");
         replica["ready_for_ms"] = json!(0);

@@ -131,8 +131,12 @@ impl IdlePortal {
 async fn a_replica_is_a_job_that_makes_its_service_ready() {
     for (engine, db, _location) in engines("service_ready").await {
         let setup = IdlePortal::on(db).await;
-        let id =
-            setup.create_service(json!({}), json!({"readiness_path": "/health", "concurrency": 4})).await;
+        let id = setup
+            .create_service(
+                json!({}),
+                json!({"readiness_path": "/health", "concurrency": 4, "replica_protocol": "http2"}),
+            )
+            .await;
         setup.turn(0).await;
         let replicas = setup.replica_jobs().await;
         assert_eq!(replicas.len(), 1, "{engine}");
@@ -146,6 +150,7 @@ async fn a_replica_is_a_job_that_makes_its_service_ready() {
         assert_eq!(start.env["PORT"], "8000", "{engine}");
         let given = start.replica.unwrap();
         assert_eq!((given.port, given.readiness_path.as_str()), (8_000, "/health"), "{engine}");
+        assert!(given.http2, "{engine}");
         let keys = setup.t.portal.context.keys().unwrap();
         assert_eq!(given.token_sha256, replica_token_hash(&replica_token(&keys, replica, 1, 0)), "{engine}");
         assert!(given.max_connections >= 4, "{engine}");

@@ -130,6 +130,7 @@ mod tests {
         ReplicaSettings {
             port: 1,
             readiness_path: "/".to_owned(),
+            http2: false,
             token_sha256: Sha256::digest(token.as_bytes()).into(),
             max_connections,
         }

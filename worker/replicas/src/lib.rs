@@ -12,6 +12,7 @@ mod listener;
 mod pending;
 mod port;
 mod probe;
+mod prompt;
 mod readiness;
 mod relay;
 mod settings;

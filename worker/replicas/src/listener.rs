@@ -22,6 +22,7 @@ use super::args::InferenceListen;
 use super::handshake::{ALPN, HandshakeAnswer, read_token};
 use super::pending::{PendingHandshake, PendingHandshakes};
 use super::port::{bind, bind_again};
+use super::prompt::PromptStream;
 use super::relay::relay;
 
 /// The time limit for TLS and the token.
@@ -62,7 +63,7 @@ struct Connections {
 
 /// An open connection to a replica.
 struct ReplicaConnection {
-    stream: TcpStream,
+    stream: PromptStream,
     alive: watch::Receiver<()>,
     _permits: [OwnedSemaphorePermit; 2],
 }
@@ -192,9 +193,7 @@ impl Connections {
         let Admission { dial, port, alive, permit } = admission;
         let shared = self.permits.clone().try_acquire_owned();
         let permits = [permit, shared.map_err(|_| HandshakeAnswer::TooManyConnections)?];
-        let stream = dial(port).await.map_err(|_| HandshakeAnswer::NoAnswer)?;
-        // A connection without it is slower, not wrong.
-        let _ = stream.set_nodelay(true);
+        let stream = PromptStream::new(dial(port).await.map_err(|_| HandshakeAnswer::NoAnswer)?);
         Ok(ReplicaConnection { stream, alive, _permits: permits })
     }
 }
@@ -222,6 +221,15 @@ async fn refuse(mut gateway: TlsStream<TcpStream>, refusal: HandshakeAnswer) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn small_parts_go_to_a_gateway_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _gateway = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        set_options(&stream).unwrap();
+        assert!(stream.nodelay().unwrap() && sockopt::socket_keepalive(&stream).unwrap());
+    }
 
     #[test]
     fn the_files_of_connections_leave_room_for_the_daemon() {

@@ -1,4 +1,6 @@
-//! The probe of a replica: a GET of its readiness path by HTTP/1.1.
+//! The probe of a replica: a GET of its readiness path by HTTP/1.1, or as in `probe/http2.rs`.
+
+mod http2;
 
 use std::io;
 use std::time::Duration;
@@ -66,6 +68,9 @@ async fn is_answered(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), path: &
 pub(crate) async fn probe(dial: &Dial, settings: &ReplicaSettings) -> bool {
     let asked = async {
         let mut stream = dial(settings.port).await.ok()?;
+        if settings.http2 {
+            return http2::is_answered(stream, &settings.readiness_path).await;
+        }
         is_answered(&mut stream, &settings.readiness_path).await.ok()
     };
     matches!(timeout(ANSWER_WITHIN, asked).await, Ok(Some(true)))

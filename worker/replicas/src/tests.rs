@@ -61,6 +61,7 @@ impl Stage {
         let settings = ReplicaSettings {
             port: 80,
             readiness_path: "/ready".to_owned(),
+            http2: false,
             token_sha256: Sha256::digest(TOKEN).into(),
             max_connections,
         };

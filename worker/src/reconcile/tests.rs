@@ -453,6 +453,7 @@ async fn a_change_of_the_readiness_is_reported_while_the_replica_runs() {
         readiness_path: "/".to_owned(),
         token_sha256: vec![7; 32],
         max_connections: 8,
+        http2: false,
     };
     let assignment = Assignment {
         spec: Some(Spec { replica: Some(replica), ..Spec::default() }),

@@ -98,6 +98,7 @@ impl Served {
         let settings = ReplicaSettings {
             port,
             readiness_path: "/ready".to_owned(),
+            http2: false,
             token_sha256: Sha256::digest(name).into(),
             max_connections,
         };

@@ -44,6 +44,7 @@ const FIELDS: &[&str] = &[
     "/scaling",
     "/model",
     "/port",
+    "/replica_protocol",
     "/readiness_path",
     "/ready_within_s",
     "/concurrency",

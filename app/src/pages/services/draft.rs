@@ -5,7 +5,7 @@
 
 use std::str::FromStr;
 
-use berth_service_types::revisions::NewRevision;
+use berth_service_types::revisions::{NewRevision, ReplicaProtocol};
 use berth_service_types::scaling::Scaling;
 use berth_service_types::services::{NewService, ServiceAccess, ServiceModel, ServiceProtocol};
 use berth_types::jobs::NewJob;
@@ -141,6 +141,7 @@ pub struct RevisionDraft {
     /// The job of a replica.
     pub job: Draft,
     pub port: String,
+    pub replica_protocol: ReplicaProtocol,
     pub readiness_path: String,
     pub ready_within: String,
     pub concurrency: String,
@@ -157,6 +158,7 @@ impl RevisionDraft {
         Self {
             job,
             port: "8000".to_owned(),
+            replica_protocol: ReplicaProtocol::Http1,
             readiness_path: program.readiness_path().to_owned(),
             ready_within: "600".to_owned(),
             concurrency: "8".to_owned(),
@@ -175,6 +177,7 @@ impl RevisionDraft {
         let draft = Self {
             job,
             port: spec.port.to_string(),
+            replica_protocol: spec.replica_protocol,
             readiness_path: spec.readiness_path.clone(),
             ready_within: spec.ready_within_s.to_string(),
             concurrency: spec.concurrency.to_string(),
@@ -214,6 +217,7 @@ impl RevisionDraft {
         Ok(NewRevision {
             job: NewJob { volumes, ..job },
             port,
+            replica_protocol: self.replica_protocol,
             readiness_path: self.readiness_path.trim().to_owned(),
             ready_within_s,
             concurrency,

@@ -1,5 +1,6 @@
 //! Signals and fields that the forms of services share.
 
+use berth_service_types::revisions::ReplicaProtocol;
 use berth_types::offerings::Offering;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -24,6 +25,7 @@ use crate::ui::*;
 /// The pointers of a revision's fields in the form.
 pub const REVISION_FIELDS: &[&str] = &[
     "/port",
+    "/replica_protocol",
     "/readiness_path",
     "/ready_within_s",
     "/concurrency",
@@ -192,6 +194,7 @@ pub struct RevisionForm {
     /// The job of a replica.
     pub job: Form,
     pub port: RwSignal<String>,
+    replica_protocol: RwSignal<ReplicaProtocol>,
     pub readiness_path: RwSignal<String>,
     ready_within: RwSignal<String>,
     concurrency: RwSignal<String>,
@@ -205,6 +208,7 @@ impl RevisionForm {
         Self {
             job: Form::new(draft.job),
             port: RwSignal::new(draft.port),
+            replica_protocol: RwSignal::new(draft.replica_protocol),
             readiness_path: RwSignal::new(draft.readiness_path),
             ready_within: RwSignal::new(draft.ready_within),
             concurrency: RwSignal::new(draft.concurrency),
@@ -221,6 +225,7 @@ impl RevisionForm {
         RevisionDraft {
             job: Draft { share, ..job },
             port: self.port.get(),
+            replica_protocol: self.replica_protocol.get(),
             readiness_path: self.readiness_path.get(),
             ready_within: self.ready_within.get(),
             concurrency: self.concurrency.get(),
@@ -294,11 +299,12 @@ pub fn ScriptFields(form: RevisionForm, call: Call) -> impl IntoView {
 /// The section about readiness and requests of a replica.
 #[component]
 pub fn ReplicaSection(form: RevisionForm, call: Call) -> impl IntoView {
+    let protocol = form.replica_protocol.get_untracked();
     view! {
         <FormSection
             title="Port and readiness"
             call=call
-            pointers=&["/port", "/readiness_path", "/ready_within_s", "/concurrency"]
+            pointers=&["/port", "/replica_protocol", "/readiness_path", "/ready_within_s", "/concurrency"]
             filled=false
         >
             <div class="field-row">
@@ -319,6 +325,18 @@ pub fn ReplicaSection(form: RevisionForm, call: Call) -> impl IntoView {
                     error=call.field("/concurrency")
                 />
             </div>
+            <SelectField
+                label="Protocol of the replica"
+                id="replica-protocol"
+                hint="gRPC needs HTTP/2; WebSocket needs HTTP/1.1."
+                error=call.field("/replica_protocol")
+                choose=Callback::new(move |name: String| {
+                    form.replica_protocol.set(ReplicaProtocol::parse(&name).unwrap_or_default());
+                })
+            >
+                <option value="http1" selected={protocol == ReplicaProtocol::Http1}>"HTTP/1.1"</option>
+                <option value="http2" selected={protocol == ReplicaProtocol::Http2}>"HTTP/2"</option>
+            </SelectField>
             <div class="field-row">
                 <Field
                     label="Readiness path"

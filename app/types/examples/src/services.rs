@@ -3,7 +3,7 @@
 use berth_service_types::gateways::NewGateway;
 use berth_service_types::hosts::{CheckHost, ConfirmHost};
 use berth_service_types::keys::NewInferenceKey;
-use berth_service_types::revisions::{NewRevision, PutTraffic};
+use berth_service_types::revisions::{NewRevision, PutTraffic, ReplicaProtocol};
 use berth_service_types::scaling::Scaling;
 use berth_service_types::services::{
     NewService, PatchService, ServiceAccess, ServiceModel, ServiceProtocol, TokenPrice,
@@ -61,6 +61,7 @@ fn new_revision() -> NewRevision {
             ..NewJob::default()
         },
         port: 8_000,
+        replica_protocol: ReplicaProtocol::Http1,
         readiness_path: "/health".to_owned(),
         ready_within_s: 600,
         concurrency: 16,

@@ -13,5 +13,6 @@ names! {
     crate::services::ServiceAccess
     crate::services::ServiceProtocol
     crate::services::ServiceState
+    crate::revisions::ReplicaProtocol
     crate::revisions::RevisionState
 }

@@ -44,6 +44,38 @@ impl RevisionState {
     }
 }
 
+/// The protocol between gateways and a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicaProtocol {
+    /// HTTP/1.1, with WebSocket.
+    #[default]
+    Http1,
+    /// HTTP/2 without TLS and without negotiation, as gRPC needs it.
+    Http2,
+}
+
+impl ReplicaProtocol {
+    pub const ALL: [Self; 2] = [Self::Http1, Self::Http2];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http1 => "http1",
+            Self::Http2 => "http2",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|protocol| protocol.name() == name)
+    }
+
+    /// True for the protocol of a revision that names none.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// The body of a new revision. A revision never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -55,10 +87,17 @@ pub struct NewRevision {
     /// The TCP port of the replica, 1 to 65535. The variable `PORT` of the job has it.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 65_535)))]
     pub port: u16,
+    /// The protocol between gateways and the replica; `http1` when absent.
+    #[serde(default, skip_serializing_if = "ReplicaProtocol::is_default")]
+    pub replica_protocol: ReplicaProtocol,
     /// The path whose answer 200 to a GET says that the replica is ready: at most 200 printable ASCII characters with
-    /// `/` first.
+    /// `/` first. With `http2` also `grpc:` or `grpc:NAME`: the answer `SERVING` of `grpc.health.v1.Health/Check` for
+    /// the whole server or for the named part of it.
     #[serde(default = "default_readiness_path")]
-    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 200), regex(pattern = "^/[!-~]*$")))]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 200), regex(pattern = "^(/|grpc:)[!-~]*$"))
+    )]
     pub readiness_path: String,
     /// Seconds from the start of the program to its readiness, 1 to 86400; 600 when absent. A later replica counts as
     /// failed.

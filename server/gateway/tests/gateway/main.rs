@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
 mod credit;
+mod grpc;
+mod grpc_server;
 mod paths;
 mod portal;
 mod replica;

@@ -227,7 +227,16 @@ impl Worker {
         number: u128,
         server: &Server,
     ) -> Self {
-        let port = server.clone().listen().await;
+        Self::start_at(authority, (node, named), number, server.clone().listen().await).await
+    }
+
+    /// Starts the listener of a node with a replica at this port.
+    pub async fn start_at(
+        authority: &Authority,
+        (node, named): (NodeId, NodeId),
+        number: u128,
+        port: SocketAddr,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let replica = Replica {
             id: ReplicaId { job: JobId::from_uuid(Uuid::from_u128(number)), attempt: 1, rank: 0 },

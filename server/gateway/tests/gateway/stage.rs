@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use berth_gateway::settings::{GatewayToken, Limits, PortalUrl, Settings};
 use berth_serving::snapshot::{
-    Access, Address, Allowed, Key, KeyHash, Model, Name, Protocol, RateLimits, Replica, Revision, Service,
-    Snapshot, VERSION,
+    Access, Address, Allowed, Key, KeyHash, Model, Name, Protocol, RateLimits, Replica, ReplicaProtocol,
+    Revision, Service, Snapshot, VERSION,
 };
 use berth_types::ids::{InferenceKeyId, RevisionId, ServiceId};
 use tempfile::TempDir;
@@ -58,7 +58,13 @@ pub fn digits(replicas: Vec<Replica>) -> Service {
 
 fn revision(number: u128, replicas: Vec<Replica>) -> Revision {
     let id = RevisionId::from_uuid(Uuid::from_u128(number));
-    Revision { id, weight_percent: 100, pinned_keys: Vec::new(), replicas }
+    Revision {
+        id,
+        weight_percent: 100,
+        replica_protocol: ReplicaProtocol::Http1,
+        pinned_keys: Vec::new(),
+        replicas,
+    }
 }
 
 pub fn key(secret: &str) -> Key {

@@ -94,7 +94,14 @@ fn each_fault_of_a_revision_is_named() {
     assert_eq!(fault(&|_| ()), Vec::<String>::new());
     assert_eq!(fault(&|r| r.job.ports = vec![80, 8_000]), Vec::<String>::new());
     assert_eq!(fault(&|r| r.job.labels = labels(31)), Vec::<String>::new());
-    let cases: [(&dyn Fn(&mut NewRevision), &str); 20] = [
+    for path in ["/", "grpc:", "grpc:digits.Digits"] {
+        let http2 = |r: &mut NewRevision| {
+            r.replica_protocol = ReplicaProtocol::Http2;
+            r.readiness_path = path.to_owned();
+        };
+        assert_eq!(fault(&http2), Vec::<String>::new(), "{path}");
+    }
+    let cases: [(&dyn Fn(&mut NewRevision), &str); 22] = [
         (&|r| r.job.count = 0, "/job/count"),
         (&|r| r.job = NewJob { command: None, ..r.job.clone() }, "/job/command"),
         (
@@ -111,6 +118,14 @@ fn each_fault_of_a_revision_is_named() {
         (&|r| r.port = 0, "/port"),
         (&|r| r.readiness_path = "health".to_owned(), "/readiness_path"),
         (&|r| r.readiness_path = "/a b".to_owned(), "/readiness_path"),
+        (&|r| r.readiness_path = "grpc:".to_owned(), "/readiness_path"),
+        (
+            &|r| {
+                r.replica_protocol = ReplicaProtocol::Http2;
+                r.readiness_path = format!("grpc:{}", "a".repeat(101));
+            },
+            "/readiness_path",
+        ),
         (&|r| r.readiness_path = format!("/{}", "a".repeat(200)), "/readiness_path"),
         (&|r| r.ready_within_s = 0, "/ready_within_s"),
         (&|r| r.ready_within_s = 86_401, "/ready_within_s"),

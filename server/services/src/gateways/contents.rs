@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
+use berth_service_types::revisions;
 use berth_service_types::services::{ServiceAccess, ServiceProtocol};
 use berth_serving::snapshot::{
     Access, Address, Allowed, Key, KeyHash, MAX_REVISION_REPLICAS, MAX_REVISIONS, Model, Name, Protocol,
-    RateLimits, Replica, ReplicaId, ReplicaToken, Revision, Service, Snapshot, VERSION,
+    RateLimits, Replica, ReplicaId, ReplicaProtocol, ReplicaToken, Revision, Service, Snapshot, VERSION,
 };
 use berth_store::services::snapshots::{self, HostRow, KeyRow, ReplicaRow, RevisionRow, ServiceRow};
 use berth_store::{StoreError, Tx};
@@ -56,7 +57,13 @@ pub(super) fn build(rows: &Rows, frame: Frame<'_>) -> Snapshot {
         let Ok(weight_percent) = u8::try_from(row.weight_percent) else { continue };
         if of_service.len() < MAX_REVISIONS {
             let replicas = replicas.remove(&row.id).unwrap_or_default();
-            of_service.push(Revision { id: row.id, weight_percent, pinned_keys: Vec::new(), replicas });
+            of_service.push(Revision {
+                id: row.id,
+                weight_percent,
+                replica_protocol: replica_protocol(row.replica_protocol),
+                pinned_keys: Vec::new(),
+                replicas,
+            });
         }
     }
     let mut hosts: HashMap<ServiceId, Vec<&str>> = HashMap::new();
@@ -87,6 +94,13 @@ pub(super) fn build(rows: &Rows, frame: Frame<'_>) -> Snapshot {
         authority: frame.authority,
         services,
         keys,
+    }
+}
+
+const fn replica_protocol(stored: revisions::ReplicaProtocol) -> ReplicaProtocol {
+    match stored {
+        revisions::ReplicaProtocol::Http1 => ReplicaProtocol::Http1,
+        revisions::ReplicaProtocol::Http2 => ReplicaProtocol::Http2,
     }
 }
 

@@ -41,7 +41,13 @@ pub fn replica(number: u128, org_number: u128, concurrency: u32) -> Replica {
 }
 
 pub fn revision(number: u128, weight_percent: u8, replicas: Vec<Replica>) -> Revision {
-    Revision { id: revision_id(number), weight_percent, pinned_keys: Vec::new(), replicas }
+    Revision {
+        id: revision_id(number),
+        weight_percent,
+        replica_protocol: ReplicaProtocol::Http1,
+        pinned_keys: Vec::new(),
+        replicas,
+    }
 }
 
 /// A service of an organization with the models of its name, without a revision.

@@ -1,6 +1,6 @@
 //! The replicas of services, and what the loop of services reads and writes.
 
-use berth_service_types::revisions::{NewRevision, RevisionState};
+use berth_service_types::revisions::{NewRevision, ReplicaProtocol, RevisionState};
 use berth_service_types::scaling::Scaling;
 use berth_service_types::services::ServiceState;
 use berth_types::ids::{JobId, OrgId, RevisionId, ServiceId};
@@ -85,6 +85,8 @@ pub struct LoopWorld {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaTerms {
     pub port: u16,
+    /// True if it speaks HTTP/2.
+    pub http2: bool,
     pub readiness_path: String,
     pub concurrency: u32,
 }
@@ -176,6 +178,7 @@ pub async fn find_start(tx: &mut Tx<'_>, job: JobId) -> Result<Option<ReplicaTer
     let row = find!(tx, Row, sql, job)?;
     Ok(row.map(|(_, JsonColumn(spec))| ReplicaTerms {
         port: spec.port,
+        http2: spec.replica_protocol == ReplicaProtocol::Http2,
         readiness_path: spec.readiness_path,
         concurrency: spec.concurrency,
     }))

@@ -63,7 +63,8 @@ macro_rules! select_revisions {
 /// Adds a revision without a place in the rollout yet ([`set_progress`]).
 pub async fn insert(tx: &mut Tx<'_>, row: &StoredRevision) -> Result<(), StoreError> {
     let sql = "INSERT INTO service_revisions (id, service_id, org_id, number, state, detail, weight_percent, spec, \
-               port, concurrency, created_at, created_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+               port, concurrency, replica_protocol, created_at, created_by) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
     exec!(
         tx,
         sql,
@@ -77,6 +78,7 @@ pub async fn insert(tx: &mut Tx<'_>, row: &StoredRevision) -> Result<(), StoreEr
         &row.spec,
         i64::from(row.spec.0.port),
         i64::from(row.spec.0.concurrency),
+        row.spec.0.replica_protocol,
         row.created_at,
         &row.created_by
     )

@@ -1,5 +1,6 @@
 //! The rows of the snapshot for gateways. A corrupt row is left out.
 
+use berth_service_types::revisions::ReplicaProtocol;
 use berth_service_types::services::{ServiceAccess, ServiceModel, ServiceProtocol};
 use berth_types::ids::{InferenceKeyId, JobId, NodeId, OrgId, RevisionId, ServiceId};
 use berth_types::time::Timestamp;
@@ -37,6 +38,7 @@ pub struct RevisionRow {
     pub weight_percent: i64,
     pub port: i64,
     pub concurrency: i64,
+    pub replica_protocol: ReplicaProtocol,
 }
 
 /// The first rank of a replica whose worker reports it ready.
@@ -84,8 +86,8 @@ pub async fn list_hosts(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, StoreError> {
 
 /// Lists the revisions with weight or with replicas, by service, the greatest weight first.
 pub async fn list_revisions(tx: &mut Tx<'_>) -> Result<Vec<RevisionRow>, StoreError> {
-    let sql = "SELECT r.id, r.service_id, r.weight_percent, r.port, r.concurrency FROM service_revisions r \
-               JOIN services s ON s.id = r.service_id WHERE s.deleted_at IS NULL AND NOT s.stopped \
+    let sql = "SELECT r.id, r.service_id, r.weight_percent, r.port, r.concurrency, r.replica_protocol \
+               FROM service_revisions r JOIN services s ON s.id = r.service_id WHERE s.deleted_at IS NULL AND NOT s.stopped \
                AND (r.weight_percent > 0 OR r.id IN \
                (SELECT p.revision_id FROM service_replicas p WHERE p.ended_at IS NULL)) \
                ORDER BY r.service_id, r.weight_percent DESC, r.number DESC";
