@@ -67,6 +67,7 @@ static OPERATOR: [Group; 2] = [
         name: "Operator: billing and audit",
         links: &[
             ("/operator/prices", "Prices"),
+            ("/operator/token-prices", "Prices of tokens"),
             ("/operator/orgs", "Organizations"),
             ("/operator/people", "People"),
             ("/operator/operators", "Operators"),

@@ -154,6 +154,7 @@ page!(stuck, STUCK, stuck, load_stuck, operator::stuck::StuckPage);
 page!(gateways, GATEWAYS, gateways, load_gateways, operator::gateways::GatewaysPage);
 page!(hardware, HARDWARE, hardware, load_hardware, operator::hardware::HardwarePage);
 page!(prices, PRICES, prices, load_prices, operator::prices::PricesPage);
+page!(token_prices, TOKEN_PRICES, token_prices, load_token_prices, operator::token_prices::TokenPricesPage);
 page!(people, PEOPLE, people_page, load_people, operator::people::PeoplePage);
 page!(operators, OPERATORS, operators, load_operators, operator::operators::OperatorsPage);
 page!(orgs, ORGS, orgs, load_orgs, operator::orgs::OrgsPage);

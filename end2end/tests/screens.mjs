@@ -175,6 +175,7 @@ const SCREENS = [
   ['operator-gateways', 'operator', '/operator/gateways'],
   ['operator-system', 'operator', '/operator/system'],
   ['operator-prices', 'operator', '/operator/prices'],
+  ['operator-token-prices', 'operator', '/operator/token-prices'],
   ['operator-orgs', 'operator', '/operator/orgs'],
   ['operator-orgs-none', 'operator', '/operator/orgs?name=nobody'],
   ['operator-invoices', 'operator', '/operator/invoices'],

@@ -89,15 +89,15 @@ test('a service is created by the form, and an error is at its field', async () 
   await page.waitForURL(/\/services\/new$/);
   const create = button('Create service');
   await awake(create);
-  // A model first: its script follows the fields.
+  // A model first: its script follows the fields, and its names are those of the file.
   await page.getByRole('textbox', { name: 'Model file' }).fill('qwen.gguf');
-  await page.getByRole('textbox', { name: 'Model name' }).fill('qwen');
+  await page.getByText('Model and server', { exact: true }).click();
   await waitFor('the script', async () =>
     /--model \/models\/qwen\.gguf --model_alias qwen .*--port "\$PORT"/.test(
       await page.getByRole('textbox', { name: 'Start script' }).inputValue()));
   await create.click();
   await page.locator('#model-volume[aria-invalid="true"]').waitFor();
-  await page.locator('#name[aria-invalid="true"]').waitFor();
+  assert.equal(await page.locator('#name[aria-invalid="true"]').count(), 0, 'the name is that of the file');
 
   await page.getByRole('radiogroup', { name: 'Program', exact: true }).getByRole('radio', { name: 'Script' }).check();
   await page.getByRole('textbox', { name: 'Script', exact: true }).fill(server('tide-1'));
@@ -147,6 +147,96 @@ test('a service is scaled by its dialog', async () => {
   await page.getByRole('img', { name: /^Replicas: 2 ready/ }).waitFor();
 });
 
+test('a schedule is added and removed by the keyboard, also on a phone', async () => {
+  await openService();
+  await page.setViewportSize(SIZES[1]);
+  await button('Change scaling').click();
+  const scaling = dialog('Scaling');
+  const add = scaling.getByRole('button', { name: 'Add window' });
+  await add.focus();
+  await page.keyboard.press('Enter');
+  const window = scaling.getByRole('group', { name: 'Window 1' });
+  const fromDay = window.getByRole('combobox', { name: 'From day' });
+  await waitFor('the focus', () => fromDay.evaluate((element) => element === document.activeElement));
+  await page.keyboard.press('Tab');
+  await page.keyboard.type('noon');
+  await scaling.getByRole('button', { name: 'Change scaling' }).click();
+  await window.locator('[aria-invalid="true"]').first().waitFor();
+  assert.deepEqual([...(await axeFindings(page)), ...(await widthFindings(page))], []);
+  await window.getByRole('textbox', { name: 'From', exact: true }).fill('0:00');
+  await window.getByRole('combobox', { name: 'Until day' }).selectOption('sunday');
+  await window.getByRole('textbox', { name: 'Until', exact: true }).fill('24:00');
+  await scaling.getByRole('textbox', { name: 'Time zone of the schedule' }).fill('Oslo');
+  await window.getByRole('textbox', { name: 'Replicas', exact: true }).fill('2');
+  await window.getByRole('combobox', { name: 'From day' }).selectOption('tuesday');
+  await scaling.getByRole('button', { name: 'Change scaling' }).click();
+  await scaling.locator('#schedule-zone[aria-invalid="true"]').waitFor();
+  await scaling.getByRole('textbox', { name: 'Time zone of the schedule' }).fill('Europe/Oslo');
+  await scaling.getByRole('button', { name: 'Change scaling' }).click();
+  await scaling.waitFor({ state: 'hidden' });
+  await page.getByText('Schedule: Tuesday 00:00 to Monday 00:00 at least 2 replicas (Europe/Oslo).').waitFor();
+  await button('Change scaling').click();
+  await window.getByRole('button', { name: 'Remove' }).focus();
+  await page.keyboard.press('Enter');
+  await window.waitFor({ state: 'detached' });
+  await scaling.getByRole('button', { name: 'Change scaling' }).click();
+  await scaling.waitFor({ state: 'hidden' });
+  await page.getByText('The service keeps 2 replicas.').waitFor();
+  await page.setViewportSize(SIZES[0]);
+  // The refusal of the time zone is a fault of the console only.
+  view.faults.splice(0);
+});
+
+test('host names, access and the steps of canaries are changed by the settings', async () => {
+  await openService();
+  await button('Change settings').click();
+  const settings = dialog('Settings of tide');
+  await settings.getByRole('textbox', { name: 'Host names' }).fill('tide.example.org');
+  await settings.getByRole('combobox', { name: 'Access' }).selectOption('public');
+  await settings.getByRole('textbox', { name: 'Least requests' }).fill('few');
+  await settings.getByRole('button', { name: 'Change settings' }).click();
+  await settings.locator('#step-requests[aria-invalid="true"]').waitFor();
+  await settings.getByRole('textbox', { name: 'Least requests' }).fill('20');
+  await settings.getByRole('checkbox', { name: 'The next step follows by itself' }).uncheck();
+  await settings.getByRole('button', { name: 'Change settings' }).click();
+  await settings.waitFor({ state: 'hidden' });
+  await page.getByText('Also at tide.example.org.').waitFor();
+  await page.locator('.page__head').getByText('public', { exact: true }).waitFor();
+  const { rollout } = await owner.api('GET', services(`/${service}`));
+  assert.deepEqual(rollout, { min_requests: 20, min_seconds: 60, error_percent: 5, automatic: false });
+  await button('Change settings').click();
+  await settings.getByRole('combobox', { name: 'Access' }).selectOption('organization');
+  await settings.getByRole('button', { name: 'Change settings' }).click();
+  await settings.waitFor({ state: 'hidden' });
+});
+
+test('an operator sets the price of the tokens of a service', async () => {
+  const one = await openPage(browser, demo.url, { headers: await signIn(demo.url, demo.operator), viewport: SIZES[1] });
+  await one.page.goto('/operator/token-prices');
+  await settled(one.page);
+  const set = one.page.getByRole('button', { name: 'Set the price of tide' });
+  await set.and(one.page.locator(':enabled')).waitFor();
+  await set.click();
+  const prices = one.page.getByRole('dialog', { name: 'Price of the tokens of tide' });
+  await prices.getByRole('textbox', { name: 'Prompts' }).fill('free');
+  await prices.getByRole('button', { name: 'Set price' }).click();
+  await prices.locator('#price-prompts[aria-invalid="true"]').waitFor();
+  await prices.getByRole('textbox', { name: 'Prompts' }).fill('0.15');
+  await prices.getByRole('textbox', { name: 'Completions' }).fill('0.60');
+  assert.deepEqual([...(await axeFindings(one.page)), ...(await widthFindings(one.page))], []);
+  await prices.getByRole('button', { name: 'Set price' }).click();
+  await prices.waitFor({ state: 'hidden' });
+  const row = one.page.getByRole('row').filter({ hasText: 'tide' });
+  await row.getByText('$0.15 for a million').waitFor();
+  await row.getByText('$0.60 for a million').waitFor();
+  const { token_price: price } = await owner.api('GET', services(`/${service}`));
+  assert.deepEqual(price, { prompt_micros_per_million: 150_000, completion_micros_per_million: 600_000 });
+  const free = { prompt_micros_per_million: 0, completion_micros_per_million: 0 };
+  await operator('PUT', `/operator/services/${service}/token-price`, free);
+  assert.deepEqual(one.faults, []);
+  await one.close();
+});
+
 test('a link in the table keeps the focus while the page refreshes', async () => {
   const link = page.getByRole('table', { name: 'Replicas' }).getByRole('link').first();
   await link.focus();
@@ -160,7 +250,7 @@ test('a new revision takes over, and a roll back returns to the former one', asy
   await page.waitForURL(/\/new-revision$/);
   await awake(button('Create revision'));
   const script = page.getByRole('textbox', { name: 'Script', exact: true });
-  // The texts come from the job of a replica.
+  // The texts come from the specification of the newest revision.
   await waitFor('the former script', async () => (await script.inputValue()).includes('tide-1'));
   await script.fill(server('tide-2'));
   await page.getByText('Rollout', { exact: true }).click();
@@ -208,6 +298,7 @@ test('every page of services is sound at both widths', async () => {
   const pages = [
     ...paths.map((path) => [owner.headers, inOrg(owner.slug, path)]),
     [headers, '/operator/gateways'],
+    [headers, '/operator/token-prices'],
   ];
   const found = [];
   for (const [headers, path] of pages) {

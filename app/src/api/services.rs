@@ -4,10 +4,9 @@ use std::future::Future;
 
 use berth_service_types::gateways::GatewayAddress;
 use berth_service_types::revisions::{NewRevision, PutTraffic, Revision};
-use berth_service_types::services::{NewService, PatchService, Service, ServiceHour};
+use berth_service_types::services::{NewService, PatchService, Service, ServiceHour, TokenPrice};
 use berth_types::Page;
 use berth_types::ids::{OrgId, ServiceId};
-use berth_types::jobs::NewJob;
 use serde::de::IgnoredAny;
 
 use super::escape::escaped;
@@ -62,11 +61,10 @@ pub fn revisions(
     get(format!("{}/revisions?limit={limit}{cursor}", base(org, service)))
 }
 
-/// A service with the specification of its newest revision, and the submission of one of the replicas of that revision.
-pub type Newest = (Service, Option<NewRevision>, Option<NewJob>);
+/// A service with the specification of its newest revision. The last value is true if that has all its texts.
+pub type Newest = (Service, Option<NewRevision>, bool);
 
-/// Gets the newest revision of a service. The submission of a replica has the texts that the revision leaves out; it is
-/// absent without a replica.
+/// Gets the newest revision of a service. Those who may run no jobs get it without its texts.
 pub fn newest_revision(
     org: OrgId,
     service: ServiceId,
@@ -76,14 +74,27 @@ pub fn newest_revision(
         let path = base(org, service);
         let known: Service = sender.clone().get(&path).await?;
         let revisions: Page<Revision> = sender.clone().get(&format!("{path}/revisions?limit=1")).await?;
-        let Some(newest) = revisions.items.into_iter().next() else { return Ok((known, None, None)) };
-        let replica = known.replicas.iter().find(|replica| replica.revision == newest.id);
-        let submission: Option<NewJob> = match replica.map(|replica| replica.job) {
-            Some(job) => sender.get(&format!("/orgs/{org}/jobs/{job}/submission")).await.ok(),
-            None => None,
-        };
-        Ok((known, Some(newest.spec), submission))
+        let Some(newest) = revisions.items.into_iter().next() else { return Ok((known, None, false)) };
+        let whole: Answer<NewRevision> =
+            sender.get(&format!("{path}/revisions/{}/specification", newest.id)).await;
+        Ok(match whole {
+            Ok(whole) => (known, Some(whole), true),
+            Err(_) => (known, Some(newest.spec), false),
+        })
     }
+}
+
+/// Lists the services of all organizations, for operators.
+pub fn list_of_all() -> impl Future<Output = Answer<Page<Service>>> + Send + 'static {
+    list_all("/operator/services".to_owned())
+}
+
+/// Sets the price of the tokens of a service, for operators.
+pub fn put_token_price(
+    service: ServiceId,
+    price: &TokenPrice,
+) -> impl Future<Output = Answer<Service>> + Send + 'static {
+    send("PUT", format!("/operator/services/{service}/token-price"), price, None)
 }
 
 /// Creates a revision. Repeated requests with the same key create one revision.

@@ -14,7 +14,7 @@ use berth_types::time::{Timestamp, duration_text};
 
 use crate::GatewayId;
 pub use drains::{Drain, DrainEnd, DrainReport, Replica, replicas_to_drain};
-pub use schedule::{MINUTES_A_WEEK, WeeklyWindow, minute_of_week, scheduled_floor};
+pub use schedule::{MINUTES_A_WEEK, WeeklyWindow, minute_of_week, next_change, scheduled_floor};
 
 /// The age at which a report no longer counts, in seconds.
 pub const REPORT_AGE_S: i64 = 15;
@@ -157,6 +157,8 @@ pub struct Decision {
     pub load: Load,
     /// The requests for each replica of the policy.
     pub target: u32,
+    /// The floor of the schedule at present; 0 outside of its windows.
+    pub scheduled: u32,
 }
 
 /// `1 request`, `41 requests`.
@@ -168,6 +170,16 @@ impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let would = if self.applied { "" } else { "would be " };
         write!(f, "{would}{}: ", counted(self.replicas.into(), "replica"))?;
+        self.write_cause(f)?;
+        if self.scheduled > 0 {
+            write!(f, "; the schedule has the floor {}", self.scheduled)?;
+        }
+        Ok(())
+    }
+}
+
+impl Decision {
+    fn write_cause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.cause {
             Cause::Idle { millis } => return write!(f, "no request for {}", duration_text(millis)),
             Cause::Silent => return f.write_str("no gateway reports, so the number stays"),
@@ -273,8 +285,8 @@ impl Scaler {
         let busy = load.is_none_or(|load| load.in_flight + load.waiting > 0);
         let since = if busy { now } else { self.busy.unwrap_or(now) };
         self.busy = Some(since);
-        let floor =
-            policy.floor.max(scheduled_floor(&policy.schedule, now, utc_offset_min)).min(policy.ceiling);
+        let scheduled = scheduled_floor(&policy.schedule, now, utc_offset_min);
+        let floor = policy.floor.max(scheduled).min(policy.ceiling);
         let (replicas, cause) = match load {
             None => (fleet.replicas, Cause::Silent),
             Some(load) => {
@@ -289,6 +301,7 @@ impl Scaler {
             cause,
             load: load.unwrap_or_default(),
             target: policy.target,
+            scheduled,
         }
     }
 

@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use berth_core::admission::{MAX_LABELS, check_job};
-use berth_service_types::revisions::{NewRevision, ReplicaProtocol};
+use berth_service_types::revisions::{NewRevision, ReplicaProtocol, RolloutRule};
 use berth_service_types::scaling::Scaling;
 use berth_service_types::services::{NewService, PatchService, ServiceModel, ServiceProtocol, TokenPrice};
 use berth_serving::snapshot::{MAX_BODY_BYTES, MAX_CONCURRENCY, MAX_CONTEXT_TOKENS, is_host};
 use berth_types::problems::FieldError;
 
 use crate::rollouts::plan;
+use crate::schedules;
 
 /// Characters of the name of a service or a gateway.
 const MAX_NAME_CHARS: usize = 40;
@@ -26,6 +27,10 @@ const MAX_REPLICAS: u32 = 100;
 const MAX_DELAY_S: u32 = 3_600;
 /// Seconds without a request before a service falls asleep: a week.
 const MAX_IDLE_S: u32 = 604_800;
+/// The greatest least number of requests of a step of a canary.
+const MAX_STEP_REQUESTS: u64 = 1_000_000;
+/// The longest least time of a step of a canary: a day.
+const MAX_STEP_S: u32 = 86_400;
 /// Characters of a readiness path.
 const MAX_PATH_CHARS: usize = 200;
 /// Characters of the name in a check of a gRPC server.
@@ -66,6 +71,7 @@ pub fn check_service(input: &NewService) -> Vec<FieldError> {
         errors.push(FieldError::new("/max_body_bytes", "Enter 1 to 67108864 bytes (64 MiB)."));
     }
     check_scaling(&input.scaling, &mut errors);
+    check_rollout(&input.rollout, &mut errors);
     errors.extend(check_revision("/revision", &input.revision));
     errors
 }
@@ -77,6 +83,16 @@ pub fn check_patch(input: &PatchService) -> Vec<FieldError> {
     if let Some(scaling) = &input.scaling {
         check_scaling(scaling, &mut errors);
     }
+    if let Some(rollout) = &input.rollout {
+        check_rollout(rollout, &mut errors);
+    }
+    errors
+}
+
+/// All faults of the models of a service with this protocol.
+pub fn check_model_list(protocol: ServiceProtocol, models: &[ServiceModel]) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    check_models(protocol, models, &mut errors);
     errors
 }
 
@@ -147,6 +163,22 @@ fn check_scaling(scaling: &Scaling, errors: &mut Vec<FieldError>) {
     }
     if scaling.idle_s > MAX_IDLE_S || scaling.idle_s < scaling.down_delay_s {
         refuse("idle_s", "Enter at least down_delay_s and at most 604800 seconds (a week).");
+    }
+    schedules::check(scaling, errors);
+}
+
+fn check_rollout(rule: &RolloutRule, errors: &mut Vec<FieldError>) {
+    let mut refuse = |field: &str, detail: &str| {
+        errors.push(FieldError::new(format!("/rollout/{field}"), detail));
+    };
+    if !(1..=MAX_STEP_REQUESTS).contains(&rule.min_requests) {
+        refuse("min_requests", "Enter 1 to 1000000 requests.");
+    }
+    if !(1..=MAX_STEP_S).contains(&rule.min_seconds) {
+        refuse("min_seconds", "Enter 1 to 86400 seconds (a day).");
+    }
+    if rule.error_percent > 100 {
+        refuse("error_percent", "Enter 0 to 100 percent.");
     }
 }
 

@@ -14,6 +14,7 @@ mod gateway_admin;
 mod keys;
 mod retention;
 mod revisions;
+mod schedules;
 mod services;
 mod show;
 

@@ -8,7 +8,7 @@ use berth_store::services::revisions::StoredRevision;
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, Tx, WriteError};
 use berth_types::Page;
-use berth_types::ids::{OrgId, ServiceId};
+use berth_types::ids::{OrgId, RevisionId, ServiceId};
 use berth_types::lists::ListOptions;
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
@@ -80,6 +80,26 @@ impl Services {
         found.ok_or_else(Problem::not_found)?;
         let rows = store::services::revisions::list_page(&mut tx, id, options).await?;
         Ok(options.page(rows, |row| row.number).map(show::revision))
+    }
+
+    /// The specification of a revision with the texts of script, variables and files, for a further revision. Secrets are
+    /// names only.
+    ///
+    /// # Errors
+    /// The caller may run no jobs, or the service has no such revision.
+    pub async fn get_specification(
+        &self,
+        caller: &Caller,
+        (org, id): (OrgId, ServiceId),
+        revision: RevisionId,
+    ) -> Result<NewRevision, Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let found = store::services::services::find(&mut tx, org, id).await?;
+        found.ok_or_else(Problem::not_found)?;
+        let row = store::services::revisions::find_by_id(&mut tx, id, revision).await?;
+        Ok(row.ok_or_else(Problem::not_found)?.spec.0)
     }
 
     async fn show_revision(&self, id: ServiceId, number: i64) -> Result<Revision, Problem> {

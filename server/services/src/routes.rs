@@ -14,7 +14,7 @@ use berth_service_types::hosts::{CheckHost, ConfirmHost, ServiceHost};
 use berth_service_types::keys::{InferenceKey, NewInferenceKey};
 use berth_service_types::revisions::{NewRevision, PutTraffic, Revision};
 use berth_service_types::services::{NewService, PatchService, Service, ServiceHour, TokenPrice};
-use berth_types::ids::{GatewayId, InferenceKeyId, OrgId, ServiceId};
+use berth_types::ids::{GatewayId, InferenceKeyId, OrgId, RevisionId, ServiceId};
 use berth_types::problems::Problem;
 use berth_types::scopes::ApiScope;
 use berth_types::{Page, Sort};
@@ -48,6 +48,13 @@ pub fn services() -> ApiRouter<Services> {
             get_with(revisions, doc(ApiScope::ServicesRead, "Lists the revisions of a service.")).post_with(
                 create_revision,
                 doc(ApiScope::ServicesWrite, "Creates a revision and begins its rollout."),
+            ),
+        )
+        .api_route(
+            "/orgs/{org}/services/{service}/revisions/{revision}/specification",
+            get_with(
+                specification,
+                doc(ApiScope::ServicesRead, "Gives the specification of a revision with all its texts."),
             ),
         )
         .api_route(
@@ -205,6 +212,14 @@ async fn revisions(
     Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Revision>>, Failed> {
     Ok(Answer(services.list_revisions(&caller, service, &query.by_creation()?).await?))
+}
+
+async fn specification(
+    State(services): State<Services>,
+    Signed(caller): Signed,
+    Path((org, service, revision)): Path<(OrgId, ServiceId, RevisionId)>,
+) -> Result<Answer<NewRevision>, Failed> {
+    Ok(Answer(services.get_specification(&caller, (org, service), revision).await?))
 }
 
 async fn create_revision(

@@ -19,7 +19,7 @@ use berth_types::{Page, Sort};
 use futures::FutureExt;
 
 use crate::addresses::{check_hosts, check_models, host_of};
-use crate::checks::{check_patch, check_service, check_token_price};
+use crate::checks::{check_model_list, check_patch, check_service, check_token_price};
 use crate::gateway_admin::GatewayAdmin;
 use crate::hosts::{HostProofs, begin_proofs};
 use crate::keys::InferenceKeys;
@@ -48,10 +48,26 @@ fn state_text(row: &StoredService) -> Option<String> {
     let state = PatchService {
         access: Some(row.access),
         hosts: Some(row.hosts.0.clone()),
-        scaling: Some(row.scaling.0),
+        models: Some(row.models.0.clone()),
+        scaling: Some(row.scaling.0.clone()),
+        rollout: Some(row.rollout.0),
         stopped: Some(row.stopped),
     };
     serde_json::to_string(&state).ok()
+}
+
+/// A service after a change. Absent fields stay.
+fn changed(before: &StoredService, change: PatchService) -> StoredService {
+    let PatchService { access, hosts, models, scaling, rollout, stopped } = change;
+    StoredService {
+        access: access.unwrap_or(before.access),
+        hosts: hosts.map_or_else(|| before.hosts.clone(), JsonColumn),
+        models: models.map_or_else(|| before.models.clone(), JsonColumn),
+        scaling: scaling.map_or_else(|| before.scaling.clone(), JsonColumn),
+        rollout: rollout.map_or_else(|| before.rollout.clone(), JsonColumn),
+        stopped: stopped.unwrap_or(before.stopped),
+        ..before.clone()
+    }
 }
 
 /// Puts a pointer before those of the fields of a job. A whole body has no pointer.
@@ -174,6 +190,7 @@ impl Services {
             models: JsonColumn(input.models),
             max_body_bytes: i64::try_from(input.max_body_bytes).map_err(|_| Problem::internal())?,
             scaling: JsonColumn(input.scaling),
+            rollout: JsonColumn(input.rollout),
             stopped: false,
             state: ServiceState::Waking,
             detail: "The first revision starts.".to_owned(),
@@ -237,7 +254,7 @@ impl Services {
         Ok(Page { items: show::services(&mut tx, items, self.context.now()).await?, next_cursor })
     }
 
-    /// Changes access, hosts, scaling, or whether the service is stopped. Absent fields stay.
+    /// Changes access, hosts, models, scaling, the rule of canaries, or whether the service is stopped. Absent fields stay.
     ///
     /// # Errors
     /// The change is invalid, or a host or a public model is in use.
@@ -254,20 +271,17 @@ impl Services {
         }
         let (own_host, context) = (self.own_host(), self.context.clone());
         let event = self.context.audit_event(caller, "service.changed", id.to_string(), String::new());
-        let changed = self.context.db.try_write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (input, own_host, mut event) = (input.clone(), own_host.clone(), event.clone());
             let context = context.clone();
             async move {
                 let found = store::services::services::find(tx, org, id).await?;
                 let before = found.ok_or_else(Problem::not_found)?;
-                let PatchService { access, hosts, scaling, stopped } = input;
-                let after = StoredService {
-                    access: access.unwrap_or(before.access),
-                    hosts: hosts.map_or_else(|| before.hosts.clone(), JsonColumn),
-                    scaling: scaling.map_or_else(|| before.scaling.clone(), JsonColumn),
-                    stopped: stopped.unwrap_or(before.stopped),
-                    ..before.clone()
-                };
+                let after = changed(&before, input);
+                let errors = check_model_list(after.protocol, &after.models);
+                if !errors.is_empty() {
+                    return Err(Problem::invalid(errors).into());
+                }
                 if state_text(&before) == state_text(&after) {
                     return Ok(false);
                 }
@@ -286,7 +300,7 @@ impl Services {
             }
             .boxed()
         });
-        if changed.await? {
+        if done.await? {
             self.context.publish(Change::Service(id));
         }
         self.show(org, id).await

@@ -125,6 +125,7 @@ fn service(row: StoredService, parts: &mut Parts) -> Service {
         },
         max_body_bytes: count(row.max_body_bytes),
         scaling: row.scaling.0,
+        rollout: row.rollout.0,
         decision: row.decision.0,
         stopped: row.stopped,
         revisions: parts.revisions.remove(&row.id).unwrap_or_default(),

@@ -128,6 +128,8 @@ async fn services_are_those_of_their_organization() {
         let (t, bob) = (&setup.t, &setup.bob);
         let path = create(&setup, service("digits")).await;
         let foreign = path.replace(&setup.org, &setup.other);
+        let first = items(t, &setup.ada, &format!("{path}/revisions")).await[0]["id"].clone();
+        let first = first.as_str().unwrap();
         let traffic = json!({"revision": 1, "percent": 10});
         for (method, path, body) in [
             ("GET", path.clone(), Value::Null),
@@ -139,6 +141,7 @@ async fn services_are_those_of_their_organization() {
             ("PUT", format!("{foreign}/traffic"), traffic.clone()),
             ("POST", format!("{foreign}/rollback"), Value::Null),
             ("GET", format!("{foreign}/use"), Value::Null),
+            ("GET", format!("{foreign}/revisions/{first}/specification"), Value::Null),
         ] {
             t.call(bob, method, &path, body).await.problem(404, "object.not_found");
         }
@@ -153,6 +156,7 @@ async fn services_are_those_of_their_organization() {
             ("POST", format!("{path}/revisions"), revision()),
             ("PUT", format!("{path}/traffic"), traffic),
             ("POST", format!("{path}/rollback"), Value::Null),
+            ("GET", format!("{path}/revisions/{first}/specification"), Value::Null),
         ] {
             t.call(&viewer, method, &path, body).await.problem(403, "auth.forbidden");
         }
@@ -163,6 +167,102 @@ async fn services_are_those_of_their_organization() {
         t.get(&reader, &path).await.expect(200);
         t.post(&reader, &services(&setup), service("other")).await.problem(403, "token.scope");
         assert_eq!(items(t, &setup.ada, &services(&setup)).await.len(), 1, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_and_the_rule_of_canaries_are_stored_and_shown() {
+    for (engine, db, _location) in engines("services_schedule").await {
+        let setup = IdlePortal::on(db).await;
+        let (t, ada) = (&setup.t, &setup.ada);
+        let path = create(&setup, service("digits")).await;
+        let first = t.get(ada, &path).await.expect(200);
+        let rule = json!({"min_requests": 50, "min_seconds": 60, "error_percent": 5, "automatic": true});
+        assert_eq!(first["rollout"], rule, "{engine}");
+        assert_eq!(
+            (&first["scaling"]["schedule"], &first["scaling"]["time_zone"]),
+            (&json!([]), &json!("UTC")),
+            "{engine}"
+        );
+        let time = |day: &str, minute: i64| json!({"day": day, "minute": minute});
+        let window = json!({"begin": time("monday", 480), "end": time("friday", 1_080), "floor": 3});
+        let scaling = json!({"max_replicas": 4, "schedule": [window], "time_zone": "Europe/Oslo"});
+        let slow = json!({"min_requests": 7, "min_seconds": 900, "error_percent": 0, "automatic": false});
+        let change = json!({"scaling": scaling, "rollout": slow});
+        for _ in 0..2 {
+            let changed = t.call(ada, "PATCH", &path, change.clone()).await.expect(200);
+            assert_eq!(
+                (&changed["scaling"]["schedule"], &changed["scaling"]["time_zone"], &changed["rollout"]),
+                (&json!([window]), &json!("Europe/Oslo"), &slow),
+                "{engine}"
+            );
+        }
+        let events = items(t, ada, &format!("/orgs/{}/audit-events?action=service.changed", setup.org)).await;
+        assert_eq!(events.len(), 1, "{engine}");
+        assert!(events[0]["after"].as_str().unwrap().contains("Europe/Oslo"), "{engine}");
+        let mut high = window.clone();
+        high["floor"] = json!(5);
+        for (bad, pointer) in [
+            (json!({"max_replicas": 4, "schedule": [window, high]}), "/scaling/schedule/1/floor"),
+            (json!({"time_zone": "Europe/Nowhere"}), "/scaling/time_zone"),
+            (json!({"max_replicas": 4, "schedule": vec![&window; 101]}), "/scaling/schedule"),
+        ] {
+            let problem = t.call(ada, "PATCH", &path, json!({"scaling": bad})).await;
+            let problem = problem.problem(422, "request.invalid");
+            assert_eq!(problem["errors"][0]["pointer"], pointer, "{engine}: {problem}");
+        }
+        assert_eq!(t.get(ada, &path).await.expect(200)["scaling"]["schedule"], json!([window]), "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn the_models_of_a_service_are_changed_by_the_rules_of_a_new_one() {
+    for (engine, db, _location) in engines("services_models").await {
+        let setup = IdlePortal::on(db).await;
+        let (t, ada) = (&setup.t, &setup.ada);
+        create(&setup, chat("other", "gemma", "organization")).await;
+        let path = create(&setup, chat("chat", "llama", "organization")).await;
+        let model = |name: &str| json!({"name": name, "context_tokens": 10});
+        for (models, pointer) in [
+            (json!([]), "/models"),
+            (json!([model("a"), model("a")]), "/models/1/name"),
+            (json!([model("a"), model("gemma")]), "/models/1/name"),
+        ] {
+            let problem = t.call(ada, "PATCH", &path, json!({"models": models})).await;
+            let problem = problem.problem(422, "request.invalid");
+            assert_eq!(problem["errors"][0]["pointer"], pointer, "{engine}: {problem}");
+        }
+        let models = json!([model("llama"), model("qwen")]);
+        let changed = t.call(ada, "PATCH", &path, json!({"models": models})).await.expect(200);
+        assert_eq!(changed["models"], models, "{engine}");
+        let http = create(&setup, service("digits")).await;
+        let problem = t.call(ada, "PATCH", &http, json!({"models": [model("b")]})).await;
+        assert_eq!(problem.problem(422, "request.invalid")["errors"][0]["pointer"], "/models", "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_specification_has_its_texts_until_its_service_is_deleted() {
+    for (engine, db, _location) in engines("services_specification").await {
+        let setup = IdlePortal::on(db).await;
+        let (t, ada) = (&setup.t, &setup.ada);
+        let path = create(&setup, service("digits")).await;
+        let other = create(&setup, service("other")).await;
+        let shown = items(t, ada, &format!("{path}/revisions")).await;
+        let id = shown[0]["id"].as_str().unwrap();
+        let address = |service: &str| format!("{service}/revisions/{id}/specification");
+        let whole = t.get(ada, &address(&path)).await.expect(200);
+        assert_eq!(
+            (&whole["job"]["script"], &whole["job"]["env"]["TOKEN"], &whole["job"]["name"]),
+            (&json!("s3cret"), &json!("s3cret"), &json!("digits-r1")),
+            "{engine}"
+        );
+        // It is the body of a further revision.
+        t.post(ada, &format!("{path}/rollback"), Value::Null).await.expect(200);
+        t.post(ada, &format!("{path}/revisions"), whole).await.expect(201);
+        t.get(ada, &address(&other)).await.problem(404, "object.not_found");
+        t.call(ada, "DELETE", &path, Value::Null).await.expect(204);
+        t.get(ada, &address(&path)).await.problem(404, "object.not_found");
     }
 }
 
@@ -231,6 +331,7 @@ fn stored(setup: &IdlePortal, org: OrgId, number: usize) -> StoredService {
         models: JsonColumn::default(),
         max_body_bytes: 1,
         scaling: JsonColumn(Scaling::default()),
+        rollout: JsonColumn::default(),
         stopped: true,
         state: ServiceState::Asleep,
         detail: String::new(),

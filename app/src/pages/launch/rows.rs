@@ -167,6 +167,14 @@ impl<T: RowSignals> Rows<T> {
         self.list.update(|list| list.push(Row { id, fields: T::new(input) }));
     }
 
+    /// Replaces all rows by those with these inputs.
+    pub fn replace(self, inputs: Vec<T::Input>) {
+        self.list.set(Vec::new());
+        for input in inputs {
+            self.add(input);
+        }
+    }
+
     /// Removes a row.
     pub fn remove(self, id: u32) {
         self.list.update(|list| list.retain(|row| row.id != id));

@@ -22,6 +22,7 @@ pub mod settings;
 pub mod sso_domains;
 pub mod stuck;
 pub mod system;
+pub mod token_prices;
 pub mod waiting;
 
 use berth_types::operators::OperatorRight;

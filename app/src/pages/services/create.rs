@@ -12,23 +12,20 @@ use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::super::curl::{self, CopyAsCurl};
-use super::super::launch::lists::{Listing, Lists, list_notice};
+use super::super::launch::lists::Lists;
 use super::super::launch::offers::first_choice;
-use super::super::launch::rows::{
-    PairSignals, Row, RowFrame, RowKind, Rows, item_pointer, row_input, row_list,
-};
+use super::super::launch::rows::{PairSignals, Rows};
 use super::super::launch::section::FormSection;
 use super::super::org_data::org_view;
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, Submit, focus_soon, origin, redirect};
-use super::draft::{
-    MODEL_VOLUME, ModelDraft, Program, RevisionDraft, ScalingDraft, ServiceDraft, local_problem,
-};
+use super::super::parts::{Call, CallProblem, FormKey, Submit, focus_soon, origin, redirect};
+use super::draft::{Program, RevisionDraft, ScalingDraft, ServiceDraft, local_problem};
 use super::form::{
     Choices, JobSection, OfferingFields, ReplicaSection, RevisionForm, RolloutSection, ScalingFields,
     ScalingForm, ScriptFields, errors_within,
 };
+use super::model_fields::{ModelFields, ModelForm, model_rows};
 use super::no_offerings;
-use crate::address::{org_link, use_org_links};
+use crate::address::use_org_links;
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
@@ -69,16 +66,6 @@ const FIELDS: &[&str] = &[
 /// The parts of a request whose fields the form has beside those of the service.
 const BASES: &[&str] = &["/revision/job", "/revision"];
 
-static MODELS: RowKind = RowKind {
-    label: "Models",
-    one: "Model",
-    add: "Add model",
-    id: "models",
-    pointer: "/models",
-    hint: "The names of models in requests, unique in the organization, each with the most tokens of a prompt and its answer.",
-    max: 16,
-};
-
 /// The first data of the form.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
@@ -104,30 +91,10 @@ pub fn NewServicePage() -> impl IntoView {
     view! {
         <Page title="New service".to_owned()>
             <p class="page__lead">
-                "A service answers requests at one address. Its replicas are jobs that the portal starts and stops by demand."
+                "A service answers requests at one address. Its replicas are jobs that the portal starts and stops by demand. For a model file in a volume, choose volume, file and devices; the rest has defaults."
             </p>
             {org_view(load, draw)}
         </Page>
-    }
-}
-
-/// The signals of the model.
-#[derive(Clone, Copy)]
-struct ModelForm {
-    volume: RwSignal<String>,
-    path: RwSignal<String>,
-    name: RwSignal<String>,
-    context: RwSignal<String>,
-}
-
-impl ModelForm {
-    fn draft(self) -> ModelDraft {
-        ModelDraft {
-            volume: self.volume.get(),
-            path: self.path.get(),
-            name: self.name.get(),
-            context: self.context.get(),
-        }
     }
 }
 
@@ -152,7 +119,7 @@ impl Fields {
         Self {
             name: text(""),
             program: RwSignal::new(Program::Model),
-            model: ModelForm { volume: text(""), path: text(""), name: text(""), context: text("4096") },
+            model: ModelForm::empty(),
             revision: RevisionForm::new(RevisionDraft::new(offering, Program::Model)),
             protocol: RwSignal::new(ServiceProtocol::Http),
             models: Rows::new(Vec::new()),
@@ -250,7 +217,7 @@ fn ServiceForm(loaded: Loaded) -> impl IntoView {
                     name="name"
                     kind="text"
                     value=fields.name
-                    hint=Some("Lower-case letters, digits and hyphens, such as chat. It is a part of the address.".to_owned())
+                    hint=Some("Lower-case letters, digits and hyphens, such as chat. It is a part of the address. Empty for a model: the name of its file.".to_owned())
                     error=call.field("/name")
                 />
                 <ProgramChoice fields=fields lists=lists call=call/>
@@ -306,7 +273,10 @@ fn ProgramChoice(fields: Fields, lists: Lists, call: Call) -> impl IntoView {
         }
     };
     let inputs = move || match fields.program.get() {
-        Program::Model => view! { <ModelFields fields=fields lists=lists call=call/> }.into_any(),
+        Program::Model => {
+            let (model, job) = (fields.model, fields.revision.job);
+            view! { <ModelFields model=model job=job lists=lists call=call/> }.into_any()
+        }
         Program::Script => view! { <ScriptFields form=fields.revision call=call/> }.into_any(),
     };
     view! {
@@ -317,120 +287,12 @@ fn ProgramChoice(fields: Fields, lists: Lists, call: Call) -> impl IntoView {
     }
 }
 
-/// The fields of a model in a volume, with the script that serves it.
-#[component]
-fn ModelFields(fields: Fields, lists: Lists, call: Call) -> impl IntoView {
-    let ModelForm { path, name, context, .. } = fields.model;
-    let job = fields.revision.job;
-    view! {
-        <div class="field-row">
-            <VolumeSelect value=fields.model.volume lists=lists error=call.field(MODEL_VOLUME)/>
-            <Field
-                label="Model file"
-                name="model-path"
-                kind="text"
-                value=path
-                hint=Some("Path in the volume, such as qwen2.5-7b-q4.gguf.".to_owned())
-                error=call.field("/model/path")
-            />
-        </div>
-        <div class="field-row">
-            <Field
-                label="Model name"
-                name="model-name"
-                kind="text"
-                value=name
-                hint=Some("The name in requests, unique in the organization.".to_owned())
-                error=call.field("/models/0/name")
-            />
-            <NumberField
-                label="Context"
-                id="model-context"
-                unit="tokens"
-                value=context
-                hint="The most tokens of a prompt and its answer."
-                error=call.field("/models/0/context_tokens")
-            />
-        </div>
-        <Field
-            label="Image"
-            name="image"
-            kind="text"
-            value=job.image
-            hint=Some("An image with Python and llama-cpp-python. Empty: operating system of the node.".to_owned())
-            error=call.field("/image")
-        />
-        <TextArea
-            label="Start script"
-            id="script"
-            value=job.script
-            rows=3
-            mono=true
-            hint="Follows the fields above until you edit it. The portal sets PORT; the volume is in /models."
-            error=call.field("/script")
-        />
-    }
-}
-
-/// The selection of a volume of the organization.
-#[component]
-fn VolumeSelect(value: RwSignal<String>, lists: Lists, error: Signal<Option<String>>) -> impl IntoView {
-    Effect::new(move || lists.load_volumes());
-    let options = move || {
-        let first = lists.volumes.with(|list| match list {
-            Listing::Idle | Listing::Loading => "Loading",
-            Listing::Failed(_) => "Not loaded",
-            Listing::Ready(entries) if entries.is_empty() => "No volumes",
-            Listing::Ready(_) => "Choose a volume",
-        });
-        let entries = lists.volumes.with(|list| list.items().to_vec());
-        let option = move |(name, text): (String, String)| {
-            let known = name.clone();
-            let chosen = move || value.with(|value| *value == known);
-            view! { <option value=name prop:selected=chosen>{text}</option> }.into_any()
-        };
-        let all = std::iter::once((String::new(), first.to_owned())).chain(entries);
-        all.map(option).collect::<Vec<AnyView>>()
-    };
-    let none = move || lists.volumes.with(|list| *list == Listing::Ready(Vec::new()));
-    view! {
-        <div class="field">
-            <label class="field__label" for="model-volume">"Volume"</label>
-            <select
-                id="model-volume"
-                name="model-volume"
-                aria-describedby="model-volume-error"
-                aria-invalid=move || error.get().map(|_| "true")
-                on:change=move |event| value.set(event_target_value(&event))
-            >
-                {options}
-            </select>
-            {move || {
-                none().then(|| {
-                    view! { <p class="field__hint">"No volumes yet. " <a href=org_link("/volumes")>"Create volume"</a></p> }
-                })
-            }}
-            <FieldError id="model-volume-error" error=error/>
-            {list_notice(lists.volumes, move || lists.load_volumes())}
-        </div>
-    }
-}
-
 /// The section about the requests of callers.
 #[component]
 fn RequestSection(fields: Fields, call: Call) -> impl IntoView {
     let is_script = Memo::new(move |_| fields.program.get() == Program::Script);
     let is_openai = Memo::new(move |_| is_script.get() && fields.protocol.get() == ServiceProtocol::OpenAi);
-    let controls = |row: Row<PairSignals>, frame: RowFrame| {
-        let PairSignals { name, value } = row.fields;
-        view! {
-            {row_input("Model name", "qwen2.5-7b", name, frame, "/name")}
-            {row_input("Context tokens", "8192", value, frame, "/context_tokens")}
-        }
-        .into_any()
-    };
-    let models =
-        move || is_openai.get().then(|| row_list(&MODELS, fields.models, call, item_pointer, controls));
+    let models = move || is_openai.get().then(|| model_rows(fields.models, call));
     let protocol = move || {
         is_script.get().then(|| {
             let chosen = fields.protocol.get_untracked();

@@ -5,7 +5,7 @@
 
 use std::str::FromStr;
 
-use berth_service_types::revisions::{NewRevision, ReplicaProtocol};
+use berth_service_types::revisions::{NewRevision, ReplicaProtocol, RolloutRule};
 use berth_service_types::scaling::Scaling;
 use berth_service_types::services::{NewService, ServiceAccess, ServiceModel, ServiceProtocol};
 use berth_types::jobs::NewJob;
@@ -14,14 +14,9 @@ use berth_types::volumes::{VolumeMode, VolumeUse};
 
 use super::super::launch::draft::Draft;
 use super::super::launch::units::LimitUnit;
-use super::super::shell_words::quote;
+use super::model::{MODEL_DIR, ModelDraft};
+use super::schedule::{WindowRow, parse_rows};
 
-/// The directory of the volume with a model.
-pub const MODEL_DIR: &str = "/models";
-/// The label that the portal adds to the job of a replica.
-const SERVICE_LABEL: &str = "berth-service";
-/// The variable that the portal adds to the job of a replica.
-const PORT_VARIABLE: &str = "PORT";
 /// The pointer of the model's volume in the form.
 pub const MODEL_VOLUME: &str = "/model/volume";
 
@@ -44,36 +39,8 @@ impl Program {
     }
 }
 
-/// A model file in a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ModelDraft {
-    /// The name of the volume.
-    pub volume: String,
-    /// The path of the file in the volume.
-    pub path: String,
-    /// The name of the model in requests.
-    pub name: String,
-    /// The most tokens of a prompt and its completion together.
-    pub context: String,
-}
-
-impl ModelDraft {
-    /// Returns the script that starts the server.
-    pub fn script(&self) -> String {
-        let file = format!("{MODEL_DIR}/{}", self.path.trim().trim_start_matches('/'));
-        let name = self.name.trim();
-        let name = if name.is_empty() { String::new() } else { format!(" --model_alias {}", quote(name)) };
-        let context = self.context.trim();
-        let context = if context.is_empty() { String::new() } else { format!(" --n_ctx {}", quote(context)) };
-        format!(
-            "exec python3 -m llama_cpp.server --model {}{name}{context} --n_gpu_layers -1 --host 127.0.0.1 --port \"$PORT\"\n",
-            quote(&file)
-        )
-    }
-}
-
 /// Parses a number, or adds an error and returns the fallback.
-fn number<T: FromStr>(
+pub fn number<T: FromStr>(
     text: &str,
     pointer: &str,
     detail: &str,
@@ -87,7 +54,7 @@ fn number<T: FromStr>(
 }
 
 /// Returns the words of a text with spaces, commas or line breaks between them.
-fn words(text: &str) -> Vec<String> {
+pub fn words(text: &str) -> Vec<String> {
     let words = text.split(|c: char| c == ',' || c.is_whitespace());
     words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
@@ -102,6 +69,9 @@ pub struct ScalingDraft {
     pub down: String,
     pub idle: String,
     pub shadow: bool,
+    pub schedule: Vec<WindowRow>,
+    /// The time zone of the schedule.
+    pub zone: String,
 }
 
 impl ScalingDraft {
@@ -115,6 +85,8 @@ impl ScalingDraft {
             down: scaling.down_delay_s.to_string(),
             idle: scaling.idle_s.to_string(),
             shadow: scaling.shadow,
+            schedule: scaling.schedule.iter().map(WindowRow::new).collect(),
+            zone: scaling.time_zone.clone(),
         }
     }
 
@@ -131,6 +103,8 @@ impl ScalingDraft {
             down_delay_s: whole(&self.down, "down_delay_s"),
             idle_s: whole(&self.idle, "idle_s"),
             shadow: self.shadow,
+            schedule: parse_rows(&self.schedule, errors),
+            time_zone: self.zone.trim().to_owned(),
         }
     }
 }
@@ -167,12 +141,9 @@ impl RevisionDraft {
         }
     }
 
-    /// Returns the input that makes the same revision, and the parts that the form cannot have. `submission` is the
-    /// job of a replica, which has the texts that the revision leaves out.
-    pub fn from_revision(spec: &NewRevision, submission: Option<NewJob>) -> (Self, Vec<&'static str>) {
-        let job = submission.map_or_else(|| spec.job.clone(), job_of_replica);
-        let (job, absent) =
-            Draft::from_submission(&NewJob { max_duration_s: spec.job.max_duration_s, ..job });
+    /// Returns the input that makes the same revision, and the parts that the form cannot have.
+    pub fn from_revision(spec: &NewRevision) -> (Self, Vec<&'static str>) {
+        let (job, absent) = Draft::from_submission(&spec.job);
         let steps: Vec<String> = spec.canary_percent.iter().map(u8::to_string).collect();
         let draft = Self {
             job,
@@ -227,16 +198,32 @@ impl RevisionDraft {
     }
 }
 
-/// Returns the submission of a replica without the parts that the portal added.
-fn job_of_replica(mut job: NewJob) -> NewJob {
-    job.labels.remove(SERVICE_LABEL);
-    job.env.remove(PORT_VARIABLE);
-    job
+/// Parses models from their names and contexts.
+pub fn parse_models<'a>(
+    rows: impl Iterator<Item = (&'a str, &'a str)>,
+    errors: &mut Vec<FieldError>,
+) -> Vec<ServiceModel> {
+    let model = |(index, (name, context)): (usize, (&str, &str))| {
+        let pointer = format!("/models/{index}/context_tokens");
+        let detail = "Enter the most tokens of a prompt and its answer, such as 8192.";
+        ServiceModel {
+            name: name.trim().to_owned(),
+            context_tokens: number(context, &pointer, detail, 0, errors),
+        }
+    };
+    rows.enumerate().map(model).collect()
+}
+
+/// Returns the rows of models with input.
+pub fn filled_models(rows: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
+    let filled = rows.iter().filter(|(name, context)| !name.trim().is_empty() || !context.is_empty());
+    filled.map(|(name, context)| (name.as_str(), context.as_str()))
 }
 
 /// The input of a new service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceDraft {
+    /// For a model it may be empty: the name is that of the file.
     pub name: String,
     pub program: Program,
     /// The model, for the program of a model.
@@ -257,26 +244,14 @@ pub struct ServiceDraft {
 impl ServiceDraft {
     /// Parses the models of the service.
     fn models(&self, errors: &mut Vec<FieldError>) -> Vec<ServiceModel> {
-        let rows: Vec<(&str, &str)> = match (self.program, self.protocol) {
-            (Program::Model, _) => vec![(self.model.name.as_str(), self.model.context.as_str())],
+        match (self.program, self.protocol) {
+            (Program::Model, _) => {
+                let name = self.model.model_name();
+                parse_models([(name.as_str(), self.model.context.as_str())].into_iter(), errors)
+            }
             (Program::Script, ServiceProtocol::Http) => Vec::new(),
-            (Program::Script, ServiceProtocol::OpenAi) => {
-                let filled = self
-                    .models
-                    .iter()
-                    .filter(|(name, context)| !name.trim().is_empty() || !context.is_empty());
-                filled.map(|(name, context)| (name.as_str(), context.as_str())).collect()
-            }
-        };
-        let model = |(index, (name, context)): (usize, (&str, &str))| {
-            let pointer = format!("/models/{index}/context_tokens");
-            let detail = "Enter the most tokens of a prompt and its answer, such as 8192.";
-            ServiceModel {
-                name: name.trim().to_owned(),
-                context_tokens: number(context, &pointer, detail, 0, errors),
-            }
-        };
-        rows.into_iter().enumerate().map(model).collect()
+            (Program::Script, ServiceProtocol::OpenAi) => parse_models(filled_models(&self.models), errors),
+        }
     }
 
     /// Returns the volume of the model.
@@ -302,7 +277,10 @@ impl ServiceDraft {
     /// One error for each invalid field.
     pub fn request(&self) -> Result<NewService, Vec<FieldError>> {
         let mut errors = Vec::new();
-        let name = self.name.trim();
+        let name = match self.name.trim() {
+            "" if self.program == Program::Model => self.model.service_name(),
+            name => name.to_owned(),
+        };
         if name.is_empty() {
             errors.push(FieldError::new("/name", "Enter a name, such as chat."));
         }
@@ -311,7 +289,7 @@ impl ServiceDraft {
         let kib: u64 =
             number(&self.body_kib, "/max_body_bytes", "Enter a whole number of KiB.", 0, &mut errors);
         let scaling = self.scaling.parse(&mut errors);
-        let revision = match self.revision.request(name, volume) {
+        let revision = match self.revision.request(&name, volume) {
             Ok(revision) if errors.is_empty() => revision,
             Ok(_) => return Err(errors),
             Err(wrong) => {
@@ -321,13 +299,14 @@ impl ServiceDraft {
         };
         let protocol = if self.program == Program::Model { ServiceProtocol::OpenAi } else { self.protocol };
         Ok(NewService {
-            name: name.to_owned(),
+            name,
             protocol,
             access: self.access,
             hosts: words(&self.hosts),
             models,
             max_body_bytes: kib.saturating_mul(1_024),
             scaling,
+            rollout: RolloutRule::default(),
             revision,
         })
     }
@@ -408,6 +387,18 @@ mod tests {
     }
 
     #[test]
+    fn a_model_needs_no_name() {
+        let mut wanted = draft(Program::Model);
+        wanted.name = " ".to_owned();
+        wanted.model.name = String::new();
+        wanted.revision.job.script = wanted.model.script();
+        let made = wanted.request().unwrap();
+        assert_eq!((made.name.as_str(), made.models[0].name.as_str()), ("qwen-2", "qwen-2"));
+        wanted.program = Program::Script;
+        assert_eq!(pointers(&wanted), ["/name"]);
+    }
+
+    #[test]
     fn a_script_has_models_only_with_the_protocol_of_openai() {
         let mut wanted = draft(Program::Script);
         wanted.models = vec![(String::new(), String::new()), ("a".to_owned(), "10".to_owned())];
@@ -460,18 +451,8 @@ mod tests {
         wanted.revision.job.env = vec![("A".to_owned(), "1".to_owned())];
         wanted.revision.canary = "5, 25".to_owned();
         let made = wanted.request().unwrap().revision;
-        // The portal leaves texts out of a revision and adds its own to the job of a replica.
-        let mut shown = made.clone();
-        shown.job.script = None;
-        shown.job.env.clear();
-        let mut submission = made.job.clone();
-        submission.name = "chat-r1".to_owned();
-        submission.labels.insert(SERVICE_LABEL.to_owned(), "chat".to_owned());
-        submission.env.insert(PORT_VARIABLE.to_owned(), "8000".to_owned());
-        let (again, absent) = RevisionDraft::from_revision(&shown, Some(submission));
+        let (again, absent) = RevisionDraft::from_revision(&made);
         assert_eq!((again.request("chat", None), absent.len()), (Ok(made), 0));
-        let (without, _) = RevisionDraft::from_revision(&shown, None);
-        assert_eq!((without.job.script.as_str(), without.port.as_str()), ("", "8000"));
     }
 
     #[test]

@@ -14,11 +14,13 @@ use super::super::launch::labels::LabelRows;
 use super::super::launch::lists::Lists;
 use super::super::launch::offers::Offers;
 use super::super::launch::program::ProgramFields;
+use super::super::launch::rows::Rows;
 use super::super::launch::secrets::SecretRows;
 use super::super::launch::section::FormSection;
 use super::super::launch::volumes::VolumeRows;
 use super::super::parts::{Call, every_visible};
 use super::draft::{RevisionDraft, ScalingDraft};
+use super::schedule::{ScheduleFields, WindowSignals};
 use crate::api;
 use crate::ui::*;
 
@@ -71,6 +73,8 @@ pub struct ScalingForm {
     down: RwSignal<String>,
     idle: RwSignal<String>,
     shadow: RwSignal<bool>,
+    schedule: Rows<WindowSignals>,
+    zone: RwSignal<String>,
 }
 
 impl ScalingForm {
@@ -84,6 +88,8 @@ impl ScalingForm {
             down: RwSignal::new(draft.down),
             idle: RwSignal::new(draft.idle),
             shadow: RwSignal::new(draft.shadow),
+            schedule: Rows::new(draft.schedule),
+            zone: RwSignal::new(draft.zone),
         }
     }
 
@@ -96,6 +102,8 @@ impl ScalingForm {
         self.down.set(draft.down);
         self.idle.set(draft.idle);
         self.shadow.set(draft.shadow);
+        self.schedule.replace(draft.schedule);
+        self.zone.set(draft.zone);
     }
 
     /// Returns the present input, with a subscription.
@@ -108,6 +116,8 @@ impl ScalingForm {
             down: self.down.get(),
             idle: self.idle.get(),
             shadow: self.shadow.get(),
+            schedule: self.schedule.inputs(),
+            zone: self.zone.get(),
         }
     }
 }
@@ -185,6 +195,7 @@ pub fn ScalingFields(
                 <span class="check__hint">"The number of replicas stays at the least one, and the page shows what would happen."</span>
             </span>
         </label>
+        <ScheduleFields rows=form.schedule zone=form.zone call=call/>
     }
 }
 

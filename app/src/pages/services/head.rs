@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 use super::super::call_button::CallButton;
 use super::super::confirm::ConfirmDialog;
 use super::super::parts::{Call, CallProblem, redirect};
+use super::settings::SettingsDialog;
 use super::state::LiveService;
 use super::text::{first_request, service_url, state_text};
 use crate::address::use_org_links;
@@ -166,11 +167,29 @@ pub fn Address(live: LiveService) -> impl IntoView {
             .map(|gateway| first_request(&gateway.url, &service, service.access == ServiceAccess::Public));
         (urls, service.host_states, first)
     });
+    let open = RwSignal::new(false);
+    let ready = live.ready;
+    let button = live.writes.then(|| {
+        view! {
+            <button
+                class="btn btn--small"
+                type="button"
+                disabled=move || !ready.get()
+                on:click=move |_| open.set(true)
+            >
+                "Change settings"
+            </button>
+        }
+    });
     view! {
         <section class="section" aria-label="Address">
-            <div class="section__head"><h2>"Address"</h2></div>
+            <div class="section__head">
+                <h2>"Address"</h2>
+                <div class="section__aside">{button}</div>
+            </div>
             {move || shown.with(|(urls, hosts, first)| addresses(urls, hosts, first.as_deref()))}
         </section>
+        <SettingsDialog live=live open=open/>
     }
 }
 

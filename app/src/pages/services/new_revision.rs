@@ -5,7 +5,6 @@ use std::future::Future;
 use berth_service_types::revisions::NewRevision;
 use berth_service_types::services::Service;
 use berth_types::ids::{OrgId, ServiceId};
-use berth_types::jobs::NewJob;
 use berth_types::offerings::Offering;
 use berth_types::problems::{FieldError as Wrong, Problem};
 use futures::join;
@@ -43,8 +42,8 @@ struct Loaded {
     offerings: Vec<Offering>,
     /// The newest revision.
     newest: Option<NewRevision>,
-    /// The job of one of its replicas, which has the texts of script, variables and files.
-    submission: Option<NewJob>,
+    /// True if it has the texts of script, variables and files.
+    has_texts: bool,
 }
 
 fn load(org: OrgId, id: Option<ServiceId>) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
@@ -53,8 +52,8 @@ fn load(org: OrgId, id: Option<ServiceId>) -> impl Future<Output = Answer<Loaded
         // An invalid id is answered like an unknown one.
         let Some((newest, offerings)) = calls else { return Err(Problem::not_found()) };
         let (newest, offerings) = join!(newest, offerings);
-        let (service, newest, submission) = newest?;
-        Ok(Loaded { org, service, offerings: offerings?.items, newest, submission })
+        let (service, newest, has_texts) = newest?;
+        Ok(Loaded { org, service, offerings: offerings?.items, newest, has_texts })
     }
 }
 
@@ -103,15 +102,14 @@ fn RevisionPage(loaded: Loaded) -> impl IntoView {
 }
 
 /// Returns the first input and the sentence about it.
-fn first_input(newest: Option<&NewRevision>, submission: Option<NewJob>) -> (RevisionDraft, String) {
+fn first_input(newest: Option<&NewRevision>, has_texts: bool) -> (RevisionDraft, String) {
     let Some(newest) = newest else {
         return (RevisionDraft::new(String::new(), Program::Script), String::new());
     };
-    let has_texts = submission.is_some();
-    let (draft, absent) = RevisionDraft::from_revision(newest, submission);
+    let (draft, absent) = RevisionDraft::from_revision(newest);
     let mut text = "Filled from the newest revision.".to_owned();
     if !has_texts {
-        text.push_str(" It has no replica at present: enter the texts of script, variables and files again.");
+        text.push_str(" Its texts could not be read: enter those of script, variables and files again.");
     }
     if !absent.is_empty() {
         text.push_str(&format!(" Not in the form: {}.", absent.join(", ")));
@@ -121,9 +119,9 @@ fn first_input(newest: Option<&NewRevision>, submission: Option<NewJob>) -> (Rev
 
 #[component]
 fn RevisionBody(loaded: Loaded) -> impl IntoView {
-    let Loaded { org, service, offerings, newest, submission } = loaded;
+    let Loaded { org, service, offerings, newest, has_texts } = loaded;
     let (id, name) = (service.id, StoredValue::new(service.name));
-    let (draft, notice) = first_input(newest.as_ref(), submission);
+    let (draft, notice) = first_input(newest.as_ref(), has_texts);
     let has_steps = !draft.canary.is_empty();
     let form = RevisionForm::new(draft);
     let offering = form.job.offering;
@@ -193,16 +191,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_revision_without_a_replica_needs_its_texts_again() {
+    fn a_revision_without_its_texts_needs_them_again() {
         let newest: NewRevision = serde_json::from_value(serde_json::json!({
             "job": {"name": "chat", "offering": "h100-80gb", "command": ["serve"]}, "port": 9_000,
         }))
         .unwrap();
-        let (draft, text) = first_input(Some(&newest), None);
+        let (draft, text) = first_input(Some(&newest), false);
         assert_eq!((draft.port.as_str(), draft.job.command.as_str()), ("9000", "serve"));
-        assert!(text.ends_with("enter the texts of script, variables and files again."), "{text}");
-        let job = newest.job.clone();
-        assert_eq!(first_input(Some(&newest), Some(job)).1, "Filled from the newest revision.");
-        assert_eq!(first_input(None, None).1, "");
+        assert!(text.ends_with("enter those of script, variables and files again."), "{text}");
+        assert_eq!(first_input(Some(&newest), true).1, "Filled from the newest revision.");
+        assert_eq!(first_input(None, false).1, "");
     }
 }

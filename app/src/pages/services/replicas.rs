@@ -13,6 +13,7 @@ use super::super::text::{limit_text, number, sentence};
 use super::draft::ScalingDraft;
 use super::form::{ScalingFields, ScalingForm};
 use super::replica_bar;
+use super::schedule::schedule_text;
 use super::state::LiveService;
 use crate::address::org_link;
 use crate::api;
@@ -25,7 +26,8 @@ pub fn Replicas(live: LiveService) -> impl IntoView {
     let none = Memo::new(move |_| live.service.with(|service| service.replicas.is_empty()));
     let decision = Memo::new(move |_| live.service.with(|service| service.decision.clone()));
     let rule = Memo::new(move |_| live.service.with(|service| rule_text(&service.scaling)));
-    let bar = Memo::new(move |_| live.service.with(|service| (service.replicas.clone(), service.scaling)));
+    let bar =
+        Memo::new(move |_| live.service.with(|service| (service.replicas.clone(), service.scaling.clone())));
     let ready = live.ready;
     let button = live.writes.then(|| {
         view! {
@@ -69,8 +71,10 @@ fn rule_text(scaling: &Scaling) -> String {
     } else {
         String::new()
     };
+    let schedule = schedule_text(&scaling.schedule, &scaling.time_zone);
+    let schedule = if schedule.is_empty() { schedule } else { format!(" Schedule: {schedule}.") };
     let shadow = if scaling.shadow { " Decisions are only shown." } else { "" };
-    format!("{range}{sleep}.{shadow}")
+    format!("{range}{sleep}.{schedule}{shadow}")
 }
 
 /// Returns the last decision about the number of replicas.
@@ -168,6 +172,24 @@ fn ScalingDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoView {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rule_names_its_schedule() {
+        let window = serde_json::json!([{
+            "begin": {"day": "monday", "minute": 480}, "end": {"day": "monday", "minute": 1080}, "floor": 2,
+        }]);
+        let scaling = Scaling {
+            max_replicas: 4,
+            schedule: serde_json::from_value(window).unwrap(),
+            shadow: true,
+            ..Scaling::default()
+        };
+        assert_eq!(
+            rule_text(&scaling),
+            "The service has 1 to 4 replicas, one for each 4 requests. Schedule: Monday 08:00 to Monday 18:00 \
+             at least 2 replicas (UTC). Decisions are only shown."
+        );
+    }
 
     #[test]
     fn a_rule_is_one_sentence() {

@@ -205,7 +205,7 @@ mod tests {
             "id": "svc_00000000000000000000000001", "org": "org_00000000000000000000000001", "name": "chat",
             "state": state, "protocol": protocol, "access": "organization", "hosts": [],
             "path": "/s/lab/chat", "models": [{"name": "it's", "context_tokens": 10}], "max_body_bytes": 10,
-            "scaling": {}, "stopped": false, "revisions": [], "replicas": replicas,
+            "scaling": {}, "rollout": {}, "stopped": false, "revisions": [], "replicas": replicas,
             "created_at": "2026-11-20T09:00:00Z", "created_by": "Ada",
             "token_price": {"prompt_micros_per_million": 0, "completion_micros_per_million": 0},
             "last_day": {"requests": 0, "errors": 0, "prompt_tokens": 0, "completion_tokens": 0, "token_micros": 0},

@@ -438,7 +438,7 @@ mod tests {
             "id": "svc_00000000000000000000000001", "org": "org_00000000000000000000000001", "name": "chat",
             "state": "ready", "protocol": protocol, "access": "organization", "hosts": [], "path": "/s/lab/chat",
             "models": [{"name": "a", "context_tokens": 10}, {"name": "b", "context_tokens": 10}],
-            "max_body_bytes": 10, "scaling": {}, "stopped": false, "revisions": [], "replicas": [],
+            "max_body_bytes": 10, "scaling": {}, "rollout": {}, "stopped": false, "revisions": [], "replicas": [],
             "created_at": "2026-11-20T09:00:00Z", "created_by": "Ada",
             "token_price": {"prompt_micros_per_million": 0, "completion_micros_per_million": 0},
             "last_day": {"requests": 0, "errors": 0, "prompt_tokens": 0, "completion_tokens": 0, "token_micros": 0},

@@ -3,7 +3,7 @@
 use berth_service_types::gateways::NewGateway;
 use berth_service_types::hosts::{CheckHost, ConfirmHost};
 use berth_service_types::keys::NewInferenceKey;
-use berth_service_types::revisions::{NewRevision, PutTraffic, ReplicaProtocol};
+use berth_service_types::revisions::{NewRevision, PutTraffic, ReplicaProtocol, RolloutRule};
 use berth_service_types::scaling::Scaling;
 use berth_service_types::services::{
     NewService, PatchService, ServiceAccess, ServiceModel, ServiceProtocol, TokenPrice,
@@ -40,6 +40,7 @@ fn new_service() -> NewService {
         models: vec![ServiceModel { name: MODEL.to_owned(), context_tokens: 8_192 }],
         max_body_bytes: 1 << 20,
         scaling: Scaling { min_replicas: 0, max_replicas: 4, ..Scaling::default() },
+        rollout: RolloutRule::default(),
         revision: NewRevision { canary_percent: Vec::new(), note: String::new(), ..new_revision() },
     }
 }

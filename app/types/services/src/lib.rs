@@ -10,4 +10,5 @@ pub mod hosts;
 pub mod keys;
 pub mod revisions;
 pub mod scaling;
+pub mod schedule;
 pub mod services;

@@ -154,6 +154,31 @@ pub struct Revision {
     pub created_by: String,
 }
 
+/// The rule for the steps of canaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct RolloutRule {
+    /// The least number of a canary's requests in a step, 1 to 1000000.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_000_000)))]
+    pub min_requests: u64,
+    /// The least time of a step in seconds, 1 to 86400.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 86_400)))]
+    pub min_seconds: u32,
+    /// The permitted percentage of failed requests, 0 to 100, while the live revision has too few requests for a
+    /// comparison.
+    #[cfg_attr(feature = "schema", schemars(range(max = 100)))]
+    pub error_percent: u8,
+    /// False: a good canary stays at its percentage until a person changes it. A worse one is withdrawn in any case.
+    pub automatic: bool,
+}
+
+impl Default for RolloutRule {
+    fn default() -> Self {
+        Self { min_requests: 50, min_seconds: 60, error_percent: 5, automatic: true }
+    }
+}
+
 /// The body of a change of the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -3,8 +3,10 @@
 use berth_types::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::schedule::ScheduleWindow;
+
 /// The rule for the number of replicas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Scaling {
@@ -28,6 +30,12 @@ pub struct Scaling {
     pub idle_s: u32,
     /// True: decisions are shown and not applied; the number stays at `min_replicas`, at least 1.
     pub shadow: bool,
+    /// Higher floors at times of the week, at most 100. The highest floor of all present windows holds.
+    #[cfg_attr(feature = "schema", schemars(length(max = 100)))]
+    pub schedule: Vec<ScheduleWindow>,
+    /// The time zone of the schedule by its IANA name, such as `Europe/Oslo`.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 64)))]
+    pub time_zone: String,
 }
 
 impl Default for Scaling {
@@ -40,6 +48,8 @@ impl Default for Scaling {
             down_delay_s: 120,
             idle_s: 600,
             shadow: false,
+            schedule: Vec::new(),
+            time_zone: "UTC".to_owned(),
         }
     }
 }

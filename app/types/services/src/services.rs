@@ -6,7 +6,7 @@ use berth_types::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::hosts::ServiceHost;
-use crate::revisions::{NewRevision, Revision, RevisionState};
+use crate::revisions::{NewRevision, Revision, RevisionState, RolloutRule};
 use crate::scaling::{Scaling, ScalingDecision};
 
 /// The callers of a service.
@@ -142,6 +142,8 @@ pub struct NewService {
     pub max_body_bytes: u64,
     #[serde(default)]
     pub scaling: Scaling,
+    #[serde(default)]
+    pub rollout: RolloutRule,
     /// The first revision.
     pub revision: NewRevision,
 }
@@ -162,9 +164,16 @@ pub struct PatchService {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(length(max = 8), inner(length(min = 1, max = 253))))]
     pub hosts: Option<Vec<String>>,
+    /// All models of the service, as in a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 16)))]
+    pub models: Option<Vec<ServiceModel>>,
     /// The whole rule for the number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling: Option<Scaling>,
+    /// The whole rule for the steps of canaries. A step that runs goes on with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutRule>,
     /// True stops all replicas and refuses all requests, until it is false again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<bool>,
@@ -244,6 +253,7 @@ pub struct Service {
     /// The most bytes of the body of a request.
     pub max_body_bytes: u64,
     pub scaling: Scaling,
+    pub rollout: RolloutRule,
     /// The last decision about the number of replicas; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<ScalingDecision>,

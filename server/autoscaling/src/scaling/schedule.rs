@@ -43,3 +43,14 @@ pub fn scheduled_floor(windows: &[WeeklyWindow], now: Timestamp, utc_offset_min:
     let minute = minute_of_week(now, utc_offset_min);
     windows.iter().filter(|window| window.has(minute)).map(|window| window.floor).max().unwrap_or(0)
 }
+
+/// The first instant after `now` at which a window begins or ends; `None` without a window. The offset from UTC must not
+/// change before it.
+pub fn next_change(windows: &[WeeklyWindow], now: Timestamp, utc_offset_min: i32) -> Option<Timestamp> {
+    let minute = i64::from(minute_of_week(now, utc_offset_min));
+    let week = i64::from(MINUTES_A_WEEK);
+    let left = |bound: u16| (i64::from(bound) - minute - 1).rem_euclid(week) + 1;
+    let least = windows.iter().flat_map(|window| [window.from_min, window.until_min]).map(left).min()?;
+    let begun = now.micros().div_euclid(MINUTE_MICROS);
+    Some(Timestamp::from_micros((begun + least).saturating_mul(MINUTE_MICROS)))
+}

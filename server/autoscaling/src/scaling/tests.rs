@@ -162,7 +162,59 @@ fn a_schedule_sets_floors_in_its_time_zone() {
         assert_eq!(scheduled_floor(&windows, at, offset), floor, "{hour}:{minute} {offset}");
     }
     let planned = Policy { schedule: windows.to_vec(), up_delay_s: 60, ..policy() };
-    assert_eq!(decided(&mut Scaler::default(), &planned, 0, 0, 0).replicas, 5, "without the delay");
+    let at_once = decided(&mut Scaler::default(), &planned, 0, 0, 0);
+    assert_eq!(at_once.replicas, 5, "without the delay");
+    assert_eq!(
+        at_once.to_string(),
+        "5 replicas: 0 requests in flight, 16 for each; the floor holds; the schedule has the floor 5"
+    );
+    let silent = Scaler::default().decide(&planned, Fleet { replicas: 1, ready: 1 }, second(0), 0);
+    assert_eq!(
+        silent.to_string(),
+        "5 replicas: no gateway reports, so the number stays; the schedule has the floor 5"
+    );
+}
+
+#[test]
+fn each_minute_of_a_week_has_the_floor_of_a_count_and_the_next_change() {
+    let window = |from_min, until_min, floor| WeeklyWindow { from_min, until_min, floor };
+    let week = i64::from(MINUTES_A_WEEK);
+    let schedules = [
+        vec![window(480, 1_080, 3), window(600, 700, 5), window(700, 720, 1)],
+        vec![window(6 * 1_440 + 1_380, 60, 5), window(0, 1, 2)],
+        vec![window(10, 9, 4)],
+        Vec::new(),
+    ];
+    for windows in schedules {
+        // The floors by counting each window's minutes from its begin.
+        let mut floors = vec![0; usize::from(MINUTES_A_WEEK)];
+        for window in &windows {
+            let mut minute = window.from_min;
+            while minute != window.until_min {
+                let floor: &mut u32 = &mut floors[usize::from(minute)];
+                *floor = (*floor).max(window.floor);
+                minute = (minute + 1) % MINUTES_A_WEEK;
+            }
+        }
+        // The minutes to the next begin or end, counted backwards over two weeks.
+        let bounds: Vec<u16> =
+            windows.iter().flat_map(|window| [window.from_min, window.until_min]).collect();
+        let mut left: Vec<Option<i64>> = vec![None; usize::from(MINUTES_A_WEEK)];
+        let mut next: Option<i64> = None;
+        for minute in (0..2 * MINUTES_A_WEEK).rev().map(|minute| minute % MINUTES_A_WEEK) {
+            left[usize::from(minute)] = next.map(|next| next + 1);
+            next = if bounds.contains(&minute) { Some(0) } else { left[usize::from(minute)] };
+        }
+        for offset in [0, -210, 345] {
+            for minute in 0..week {
+                let at = second(minute * 60 + 59);
+                let local = usize::try_from((minute + i64::from(offset)).rem_euclid(week)).unwrap();
+                assert_eq!(scheduled_floor(&windows, at, offset), floors[local], "{minute} {offset}");
+                let expected = left[local].map(|left| second((minute + left) * 60));
+                assert_eq!(next_change(&windows, at, offset), expected, "{minute} {offset}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -66,6 +66,7 @@ fn each_fault_of_the_scaling_is_named() {
         (json!({ "down_delay_s": 3_601, "idle_s": 3_601 }), "down_delay_s"),
         (json!({ "idle_s": 119 }), "idle_s"),
         (json!({ "idle_s": 604_801 }), "idle_s"),
+        (json!({ "time_zone": "Oslo" }), "time_zone"),
     ] {
         assert_eq!(fault(change), [format!("/scaling/{field}")]);
     }
@@ -77,6 +78,24 @@ fn each_fault_of_the_scaling_is_named() {
     let found: Vec<String> = check_patch(&patch).into_iter().map(|fault| fault.pointer).collect();
     assert_eq!(found, ["/hosts/0", "/scaling/max_replicas", "/scaling/min_replicas"]);
     assert!(check_patch(&PatchService::default()).is_empty());
+}
+
+#[test]
+fn each_fault_of_the_rule_of_canaries_is_named() {
+    let fault = |change: Value| pointers(json!({ "rollout": change }));
+    assert_eq!(fault(json!({ "min_requests": 1, "min_seconds": 86_400 })), Vec::<String>::new());
+    for (change, field) in [
+        (json!({ "min_requests": 0 }), "min_requests"),
+        (json!({ "min_requests": 1_000_001 }), "min_requests"),
+        (json!({ "min_seconds": 0 }), "min_seconds"),
+        (json!({ "min_seconds": 86_401 }), "min_seconds"),
+        (json!({ "error_percent": 101 }), "error_percent"),
+    ] {
+        assert_eq!(fault(change.clone()), [format!("/rollout/{field}")]);
+        let patch: PatchService = serde_json::from_value(json!({ "rollout": change })).unwrap();
+        let found: Vec<String> = check_patch(&patch).into_iter().map(|fault| fault.pointer).collect();
+        assert_eq!(found, [format!("/rollout/{field}")]);
+    }
 }
 
 #[test]

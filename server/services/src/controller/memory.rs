@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use berth_autoscaling::GatewayId;
 use berth_autoscaling::rollout::{Judge, RevisionNumber, RevisionState, Rule, Verdict};
 use berth_autoscaling::scaling::{Decision, Fleet, Policy, Report, Scaler};
+use berth_service_types::revisions::RolloutRule;
 use berth_service_types::scaling::{Scaling, ScalingDecision};
 use berth_types::ids::RevisionId;
 use berth_types::time::Timestamp;
@@ -13,9 +14,8 @@ use berth_types::time::Timestamp;
 use super::inputs::{Counts, LoadBoard};
 use super::plan::{Judged, Refusal};
 use super::world::World;
+use crate::schedules;
 
-/// A step of a canary lasts at least this many requests and seconds.
-const RULE: Rule = Rule { min_requests: 50, min_s: 60, permitted_errors_permille: 50 };
 /// The number of replicas rises at once to at most twice the ready ones and this number.
 const STEP: u32 = 2;
 /// A decision with the same number is stored again after this time in seconds.
@@ -51,6 +51,14 @@ pub struct Memory {
     refused: BTreeMap<RevisionId, Refused>,
 }
 
+fn rule(rollout: &RolloutRule) -> Rule {
+    Rule {
+        min_requests: rollout.min_requests,
+        min_s: rollout.min_seconds,
+        permitted_errors_permille: u16::from(rollout.error_percent) * 10,
+    }
+}
+
 fn policy(scaling: &Scaling) -> Policy {
     Policy {
         target: scaling.target_requests.max(1),
@@ -60,7 +68,7 @@ fn policy(scaling: &Scaling) -> Policy {
         down_delay_s: scaling.down_delay_s,
         idle_s: scaling.idle_s,
         step: STEP,
-        schedule: Vec::new(),
+        schedule: schedules::windows(scaling),
         shadow: scaling.shadow,
     }
 }
@@ -115,11 +123,19 @@ impl Memory {
         let ready = u32::try_from(ready.count()).unwrap_or(u32::MAX);
         // The number that the loop keeps up, and not the replicas of this moment: one that failed is replaced.
         let fleet = Fleet { replicas: present, ready: ready.min(present) };
-        self.scaler.decide(&policy(scaling), fleet, now, 0)
+        self.scaler.decide(&policy(scaling), fleet, now, schedules::utc_offset_min(scaling, now))
     }
 
-    /// Judges the canary of a service by its requests since the begin of its step.
-    pub fn judge(&mut self, world: &World, board: &LoadBoard, now: Timestamp) -> Option<Judged> {
+    /// Judges the canary of a service by its requests since the begin of its step. A good one goes on only by itself if the
+    /// rule permits it.
+    pub fn judge(
+        &mut self,
+        rollout: &RolloutRule,
+        world: &World,
+        board: &LoadBoard,
+        now: Timestamp,
+    ) -> Option<Judged> {
+        let rule = rule(rollout);
         let canary = world.rollout.revisions().find(|(_, revision)| revision.state == RevisionState::Canary);
         let canary = canary.map(|(number, revision)| (number, revision.percent));
         let (Some(canary), Some(live)) = (canary, world.rollout.live()) else {
@@ -132,13 +148,14 @@ impl Memory {
         let counts = (canary_counts, live_counts);
         let same = self.step.is_some_and(|step| (step.canary, step.live) == (canary, live));
         if !same {
-            self.step = Some(Step { canary, live, ids, judge: Judge::new(&RULE, now), before: counts });
+            self.step = Some(Step { canary, live, ids, judge: Judge::new(&rule, now), before: counts });
             return None;
         }
         let step = self.step.as_mut()?;
         let evidence = (counts.0.since(&step.before.0), counts.1.since(&step.before.1));
-        let fault = match step.judge.judge(&RULE, &evidence.0, &evidence.1, now) {
+        let fault = match step.judge.judge(&rule, &evidence.0, &evidence.1, now) {
             Verdict::Wait { .. } => return None,
+            Verdict::Promote if !rollout.automatic => return None,
             Verdict::Promote => None,
             Verdict::Rollback(fault) => Some(fault.to_string()),
         };
@@ -177,8 +194,12 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use berth_autoscaling::rollout::{Plan, Rollout};
+    use berth_autoscaling::rollout::{Plan, Revision as Progress, Rollout};
+    use berth_serving::reports::Use;
+    use berth_types::ids::ServiceId;
     use uuid::Uuid;
+
+    use crate::controller::world::{Revision, Terms};
 
     use super::*;
 
@@ -238,6 +259,83 @@ mod tests {
         assert_eq!(decision_text(&stored, &first, at(900)), stored, "nothing is new");
         let other = Decision { replicas: 2, ..first };
         assert_ne!(decision_text(&stored, &other, at(1)), stored);
+    }
+
+    #[test]
+    fn the_floor_of_a_schedule_holds_and_its_reason_names_it() {
+        // The first instant is on a Thursday at 00:00 UTC, which is 09:00 in Tokyo.
+        let schedule = serde_json::json!([{
+            "begin": {"day": "thursday", "minute": 540}, "end": {"day": "thursday", "minute": 541}, "floor": 3,
+        }]);
+        let scaling = Scaling {
+            max_replicas: 4,
+            schedule: serde_json::from_value(schedule).unwrap(),
+            time_zone: "Asia/Tokyo".to_owned(),
+            ..Scaling::default()
+        };
+        let decision = decide(&mut Memory::default(), &scaling, "", (0, 0), 59);
+        assert_eq!(wanted(&scaling, &decision), 3);
+        assert!(decision.to_string().ends_with("; the schedule has the floor 3"), "{decision}");
+        let after = decide(&mut Memory::default(), &scaling, "", (0, 0), 60);
+        assert!(wanted(&scaling, &after) == 1 && !after.to_string().contains("schedule"), "{after}");
+    }
+
+    /// A live revision and a canary with a tenth of the requests.
+    fn with_canary() -> World {
+        let progress = |state: RevisionState, percent: u8| Progress {
+            state,
+            percent,
+            goal: percent,
+            held: false,
+            returns: false,
+            before: None,
+        };
+        let rows = [(1, progress(RevisionState::Live, 0)), (2, progress(RevisionState::Canary, 10))];
+        let terms = Terms { ready_within_s: 600, canary_percent: vec![10], max_duration_s: 600 };
+        let revision = |number: RevisionNumber| Revision {
+            id: RevisionId::from_uuid(Uuid::from_u128(number.into())),
+            number,
+            terms: terms.clone(),
+        };
+        World {
+            rollout: Rollout::restored(Plan::new(vec![10]).unwrap(), rows),
+            revisions: vec![revision(1), revision(2)],
+            ..empty()
+        }
+    }
+
+    #[test]
+    fn a_canary_goes_on_and_back_by_the_rule_of_its_service() {
+        let used = |number: u128, requests: u64, errors: u64| Use {
+            service: ServiceId::from_uuid(Uuid::from_u128(1)),
+            revision: RevisionId::from_uuid(Uuid::from_u128(number)),
+            key: None,
+            requests,
+            errors,
+            prompt_tokens: 0,
+            completion_tokens: 0,
+            token_nanos: 0,
+            first_byte: Vec::new(),
+        };
+        let slow = RolloutRule { min_requests: 9, min_seconds: 30, error_percent: 5, automatic: true };
+        let by_hand = RolloutRule { automatic: false, ..slow };
+        for (rule, errors, after_s, expected) in [
+            (slow, 0, 29, None),
+            (slow, 0, 30, Some(false)),
+            (RolloutRule { min_requests: 11, ..slow }, 0, 30, None),
+            (by_hand, 0, 30, None),
+            (slow, 10, 30, Some(true)),
+            (by_hand, 10, 30, Some(true)),
+            (RolloutRule { error_percent: 100, ..slow }, 10, 30, Some(false)),
+        ] {
+            let (world, board) = (with_canary(), LoadBoard::new(at(0)));
+            let mut memory = Memory::default();
+            assert_eq!(memory.judge(&rule, &world, &board, at(0)), None);
+            board.evidence(&used(2, 10, errors));
+            let judged = memory.judge(&rule, &world, &board, at(after_s));
+            let faults = judged.map(|judged| judged.fault.is_some());
+            assert_eq!(faults, expected, "{rule:?} {errors} {after_s}");
+        }
     }
 
     #[test]

@@ -32,6 +32,7 @@ use self::memory::{Memory, wanted};
 use self::plan::{Inputs, Named};
 use self::world::{ReplicaJob, Rows, Terms, World};
 use self::writes::{Basis, Planned};
+use crate::schedules;
 
 /// All services run at least this often, in milliseconds.
 const ALL_EVERY_MS: i64 = 5_000;
@@ -216,6 +217,7 @@ impl Controller {
         let memory = state.memories.entry(service).or_default();
         let (inputs, decision) = self.inputs((memory, without_gateway), &rows, &world, now);
         let basis = Arc::new(Basis { terms, inputs, decision });
+        let scheduled = schedules::next_step(&rows.service.scaling.0, now).filter(|_| !world.halted);
         let Some(mut planned) = Planned::new(rows, &basis) else { return Ok(None) };
         if planned.changed {
             let Some(written) = writes::write(&self.context, service, basis).await? else {
@@ -235,7 +237,7 @@ impl Controller {
         }
         self.end_jobs(&planned).await?;
         self.submit_jobs(memory, &planned).await?;
-        Ok(planned.plan.next)
+        Ok(planned.plan.next.into_iter().chain(scheduled).min())
     }
 
     /// Lets changes of the jobs of a service wake the loop.
@@ -277,7 +279,7 @@ impl Controller {
         let inputs = Inputs {
             now,
             wanted: wanted(&service.scaling.0, &decision),
-            judged: memory.judge(world, &self.board, now),
+            judged: memory.judge(&service.rollout.0, world, &self.board, now),
             gateways,
             refused: memory.refusals(),
         };

@@ -1,6 +1,6 @@
 //! The replicas of services, and what the loop of services reads and writes.
 
-use berth_service_types::revisions::{NewRevision, ReplicaProtocol, RevisionState};
+use berth_service_types::revisions::{NewRevision, ReplicaProtocol, RevisionState, RolloutRule};
 use berth_service_types::scaling::Scaling;
 use berth_service_types::services::ServiceState;
 use berth_types::ids::{JobId, OrgId, RevisionId, ServiceId};
@@ -23,6 +23,7 @@ pub struct LoopService {
     pub org_id: OrgId,
     pub name: String,
     pub scaling: JsonColumn<Scaling>,
+    pub rollout: JsonColumn<RolloutRule>,
     pub stopped: bool,
     pub state: ServiceState,
     pub detail: String,
@@ -140,9 +141,9 @@ macro_rules! select_revisions {
 /// Reads services with their revisions and replicas.
 pub async fn read_world(tx: &mut Tx<'_>, services: &[ServiceId]) -> Result<LoopWorld, StoreError> {
     let ids: Vec<String> = services.iter().map(ToString::to_string).collect();
-    let sqlite = "SELECT id, org_id, name, scaling, stopped, state, detail, decision, deleted_at FROM services \
+    let sqlite = "SELECT id, org_id, name, scaling, rollout, stopped, state, detail, decision, deleted_at FROM services \
                   WHERE id IN (SELECT value FROM json_each($1))";
-    let postgres = "SELECT id, org_id, name, scaling, stopped, state, detail, decision, deleted_at FROM services \
+    let postgres = "SELECT id, org_id, name, scaling, rollout, stopped, state, detail, decision, deleted_at FROM services \
                     WHERE id = ANY($1)";
     let found = list_in!(tx, LoopService, sqlite, postgres, ids.clone())?;
     let sqlite = select_revisions!("r.service_id IN (SELECT value FROM json_each($1))");

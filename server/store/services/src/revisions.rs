@@ -95,6 +95,16 @@ pub async fn find(
     find!(tx, StoredRevision, sql, service, number)
 }
 
+/// Finds a revision of a service by its id.
+pub async fn find_by_id(
+    tx: &mut Tx<'_>,
+    service: ServiceId,
+    id: RevisionId,
+) -> Result<Option<StoredRevision>, StoreError> {
+    let sql = select_revisions!("WHERE service_id = $1 AND id = $2");
+    find!(tx, StoredRevision, sql, service, id)
+}
+
 /// Lists a page of the revisions of a service by number.
 pub async fn list_page(
     tx: &mut Tx<'_>,

@@ -1,5 +1,6 @@
 //! Services that are not deleted, with their hosts and open replicas.
 
+use berth_service_types::revisions::RolloutRule;
 use berth_service_types::scaling::{Scaling, ScalingDecision};
 use berth_service_types::services::{ServiceAccess, ServiceModel, ServiceProtocol, ServiceState};
 use berth_types::ids::{JobId, OrgId, RevisionId, ServiceId};
@@ -37,6 +38,7 @@ pub struct StoredService {
     pub models: JsonColumn<Vec<ServiceModel>>,
     pub max_body_bytes: i64,
     pub scaling: JsonColumn<Scaling>,
+    pub rollout: JsonColumn<RolloutRule>,
     pub stopped: bool,
     pub state: ServiceState,
     /// The reason for the state; empty without one.
@@ -55,7 +57,7 @@ macro_rules! select_services {
     ($rest:literal) => {
         concat!(
             "SELECT s.id, s.org_id, o.slug AS org_slug, s.name, s.protocol, s.access, s.hosts, s.models, \
-             s.max_body_bytes, s.scaling, s.stopped, s.state, s.detail, s.decision, s.nano_per_prompt_token, \
+             s.max_body_bytes, s.scaling, s.rollout, s.stopped, s.state, s.detail, s.decision, s.nano_per_prompt_token, \
              s.nano_per_completion_token, s.version, s.created_at, s.created_by \
              FROM services s JOIN orgs o ON o.id = s.org_id ",
             $rest
@@ -74,8 +76,8 @@ pub(crate) fn texts<T: ToString>(ids: &[T]) -> Vec<String> {
 /// [`StoreError::Duplicate`] if the organization has a service with this name.
 pub async fn insert(tx: &mut Tx<'_>, row: &StoredService) -> Result<(), StoreError> {
     let sql = "INSERT INTO services (id, org_id, name, protocol, access, hosts, models, max_body_bytes, scaling, \
-               stopped, state, detail, nano_per_prompt_token, nano_per_completion_token, version, created_at, created_by) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
+               stopped, state, detail, nano_per_prompt_token, nano_per_completion_token, version, created_at, created_by, \
+               rollout) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)";
     exec!(
         tx,
         sql,
@@ -95,7 +97,8 @@ pub async fn insert(tx: &mut Tx<'_>, row: &StoredService) -> Result<(), StoreErr
         row.nano_per_completion_token,
         row.version,
         row.created_at,
-        &row.created_by
+        &row.created_by,
+        &row.rollout
     )?;
     put_hosts(tx, row.id, &row.hosts).await
 }
@@ -176,13 +179,23 @@ async fn put_hosts(tx: &mut Tx<'_>, id: ServiceId, hosts: &[String]) -> Result<(
     Ok(())
 }
 
-/// Stores access, hosts, scaling and `stopped` of a service, and raises its version. Returns true if the stored
+/// Stores access, hosts, models, scaling, rollout and `stopped` of a service, and raises its version. Returns true if the stored
 /// version was still that of `row`.
 pub async fn update(tx: &mut Tx<'_>, row: &StoredService) -> Result<bool, StoreError> {
-    let sql = "UPDATE services SET access = $3, hosts = $4, scaling = $5, stopped = $6, version = version + 1 \
-               WHERE id = $1 AND version = $2 AND deleted_at IS NULL";
-    let changed =
-        exec!(tx, sql, row.id, row.version, row.access, &row.hosts, &row.scaling, row.stopped)? == 1;
+    let sql = "UPDATE services SET access = $3, hosts = $4, scaling = $5, stopped = $6, models = $7, \
+               rollout = $8, version = version + 1 WHERE id = $1 AND version = $2 AND deleted_at IS NULL";
+    let changed = exec!(
+        tx,
+        sql,
+        row.id,
+        row.version,
+        row.access,
+        &row.hosts,
+        &row.scaling,
+        row.stopped,
+        &row.models,
+        &row.rollout
+    )? == 1;
     if changed {
         put_hosts(tx, row.id, &row.hosts).await?;
     }

@@ -1,0 +1,302 @@
+//! Dialog of the settings of a service: its callers, host names and models, and the rule for the steps of canaries.
+
+use berth_service_types::revisions::RolloutRule;
+use berth_service_types::services::{PatchService, Service, ServiceAccess, ServiceProtocol};
+use berth_types::problems::{FieldError, Problem};
+use leptos::prelude::*;
+use serde::de::IgnoredAny;
+
+use super::super::dialog_form::DialogForm;
+use super::super::launch::rows::{PairSignals, Rows};
+use super::super::parts::{Call, CallProblem};
+use super::draft::{filled_models, number, parse_models, words};
+use super::form::errors_within;
+use super::model_fields::model_rows;
+use super::state::LiveService;
+use crate::api;
+use crate::ui::*;
+
+/// The input of the dialog.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SettingsDraft {
+    access: ServiceAccess,
+    /// Host names with spaces, commas or line breaks between them.
+    hosts: String,
+    /// Name and context of each model; absent for a plain HTTP service.
+    models: Option<Vec<(String, String)>>,
+    requests: String,
+    seconds: String,
+    errors: String,
+    automatic: bool,
+}
+
+impl SettingsDraft {
+    /// Returns the input that changes nothing.
+    fn new(service: &Service) -> Self {
+        let models =
+            service.models.iter().map(|model| (model.name.clone(), model.context_tokens.to_string()));
+        Self {
+            access: service.access,
+            hosts: service.hosts.join(", "),
+            models: (service.protocol == ServiceProtocol::OpenAi).then(|| models.collect()),
+            requests: service.rollout.min_requests.to_string(),
+            seconds: service.rollout.min_seconds.to_string(),
+            errors: service.rollout.error_percent.to_string(),
+            automatic: service.rollout.automatic,
+        }
+    }
+
+    /// Parses the request.
+    fn request(&self) -> Result<PatchService, Vec<FieldError>> {
+        let mut errors = Vec::new();
+        let models = self.models.as_ref().map(|rows| parse_models(filled_models(rows), &mut errors));
+        let whole = "Enter a whole number.";
+        let rollout = RolloutRule {
+            min_requests: number(&self.requests, "/rollout/min_requests", whole, 0, &mut errors),
+            min_seconds: number(&self.seconds, "/rollout/min_seconds", whole, 0, &mut errors),
+            error_percent: number(
+                &self.errors,
+                "/rollout/error_percent",
+                "Enter a whole percentage, 0 to 100.",
+                0,
+                &mut errors,
+            ),
+            automatic: self.automatic,
+        };
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(PatchService {
+            access: Some(self.access),
+            hosts: Some(words(&self.hosts)),
+            models,
+            rollout: Some(rollout),
+            ..PatchService::default()
+        })
+    }
+}
+
+/// The signals of the dialog.
+#[derive(Clone, Copy)]
+struct Fields {
+    access: RwSignal<ServiceAccess>,
+    hosts: RwSignal<String>,
+    has_models: bool,
+    models: Rows<PairSignals>,
+    requests: RwSignal<String>,
+    seconds: RwSignal<String>,
+    errors: RwSignal<String>,
+    automatic: RwSignal<bool>,
+}
+
+impl Fields {
+    fn new(draft: SettingsDraft) -> Self {
+        Self {
+            access: RwSignal::new(draft.access),
+            hosts: RwSignal::new(draft.hosts),
+            has_models: draft.models.is_some(),
+            models: Rows::new(draft.models.unwrap_or_default()),
+            requests: RwSignal::new(draft.requests),
+            seconds: RwSignal::new(draft.seconds),
+            errors: RwSignal::new(draft.errors),
+            automatic: RwSignal::new(draft.automatic),
+        }
+    }
+
+    fn set(self, draft: SettingsDraft) {
+        self.access.set(draft.access);
+        self.hosts.set(draft.hosts);
+        self.models.replace(draft.models.unwrap_or_default());
+        self.requests.set(draft.requests);
+        self.seconds.set(draft.seconds);
+        self.errors.set(draft.errors);
+        self.automatic.set(draft.automatic);
+    }
+
+    fn draft(self) -> SettingsDraft {
+        SettingsDraft {
+            access: self.access.get(),
+            hosts: self.hosts.get(),
+            models: self.has_models.then(|| self.models.inputs()),
+            requests: self.requests.get(),
+            seconds: self.seconds.get(),
+            errors: self.errors.get(),
+            automatic: self.automatic.get(),
+        }
+    }
+}
+
+/// The dialog of the settings.
+#[component]
+pub fn SettingsDialog(
+    /// The service.
+    live: LiveService,
+    /// True with an open dialog.
+    open: RwSignal<bool>,
+) -> impl IntoView {
+    let call = Call::idle();
+    let present = move || live.service.with_untracked(SettingsDraft::new);
+    let fields = Fields::new(present());
+    let reset = move |()| fields.set(present());
+    let submit = move |()| {
+        let body = match untrack(move || fields.draft()).request() {
+            Ok(body) => body,
+            Err(errors) => return call.problem.set(Some(Problem::invalid(errors))),
+        };
+        call.run(api::services::patch(live.org, live.id, &body), move |_: IgnoredAny| {
+            live.reload();
+            open.set(false);
+        });
+    };
+    let title = Signal::derive(move || live.service.with(|service| format!("Settings of {}", service.name)));
+    let models = fields.has_models.then(|| model_rows(fields.models, call));
+    view! {
+        <DialogForm
+            id="change-settings"
+            title=title
+            open=open
+            call=call
+            keep="Keep settings"
+            verb="Change settings"
+            reset=Callback::new(reset)
+            submit=Callback::new(submit)
+        >
+            <CallProblem call=call beside_fields=&["/access", "/hosts", "/models", "/rollout"]/>
+            <CallerFields fields=fields call=call/>
+            {models}
+            <RuleFields fields=fields call=call/>
+        </DialogForm>
+    }
+}
+
+/// Access and host names.
+#[component]
+fn CallerFields(fields: Fields, call: Call) -> impl IntoView {
+    let option = move |access: ServiceAccess, value: &'static str, text: &'static str| {
+        view! { <option value=value prop:selected=move || { fields.access.get() == access }>{text}</option> }
+    };
+    view! {
+        <SelectField
+            label="Access"
+            id="service-access"
+            hint="Public: everybody who reaches a gateway. You pay for the tokens and the replicas."
+            error=call.field("/access")
+            choose=Callback::new(move |name: String| {
+                fields.access.set(ServiceAccess::parse(&name).unwrap_or_default());
+            })
+        >
+            {option(ServiceAccess::Organization, "organization", "Inference keys of the organization")}
+            {option(ServiceAccess::Public, "public", "Public")}
+        </SelectField>
+        <Field
+            label="Host names"
+            name="service-hosts"
+            kind="text"
+            value=fields.hosts
+            hint=Some("Comma-separated, at most 8, such as chat.example.org. An operator points them to the gateways.".to_owned())
+            error=errors_within(call, "/hosts")
+        />
+    }
+}
+
+/// The rule for the steps of canaries.
+#[component]
+fn RuleFields(fields: Fields, call: Call) -> impl IntoView {
+    view! {
+        <fieldset class="form__section">
+            <legend>"Steps of a canary"</legend>
+            <div class="field-row">
+                <NumberField
+                    label="Least requests"
+                    id="step-requests"
+                    unit="requests"
+                    value=fields.requests
+                    hint="Of the canary, before the next step."
+                    error=call.field("/rollout/min_requests")
+                />
+                <NumberField
+                    label="Least time"
+                    id="step-seconds"
+                    unit="s"
+                    value=fields.seconds
+                    hint="Before the next step."
+                    error=call.field("/rollout/min_seconds")
+                />
+                <NumberField
+                    label="Permitted errors"
+                    id="step-errors"
+                    unit="%"
+                    value=fields.errors
+                    hint="While the live revision has too few requests for a comparison."
+                    error=call.field("/rollout/error_percent")
+                />
+            </div>
+            <label class="check">
+                <input
+                    type="checkbox"
+                    name="step-automatic"
+                    prop:checked=move || fields.automatic.get()
+                    on:change=move |event| fields.automatic.set(event_target_checked(&event))
+                />
+                <span>
+                    "The next step follows by itself"
+                    <span class="check__hint">"Otherwise a person sends more traffic. A worse canary is withdrawn in any case."</span>
+                </span>
+            </label>
+        </fieldset>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(protocol: &str) -> Service {
+        serde_json::from_value(serde_json::json!({
+            "id": "svc_00000000000000000000000001", "org": "org_00000000000000000000000001", "name": "chat",
+            "state": "ready", "protocol": protocol, "access": "public", "hosts": ["a.b", "c.d"],
+            "path": "/s/lab/chat", "models": [{"name": "m", "context_tokens": 10}], "max_body_bytes": 10,
+            "scaling": {}, "rollout": {"min_seconds": 9}, "stopped": false, "revisions": [], "replicas": [],
+            "created_at": "2026-11-20T09:00:00Z", "created_by": "Ada",
+            "token_price": {"prompt_micros_per_million": 0, "completion_micros_per_million": 0},
+            "last_day": {"requests": 0, "errors": 0, "prompt_tokens": 0, "completion_tokens": 0, "token_micros": 0},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn unchanged_settings_come_back() {
+        let openai = service("openai");
+        let made = SettingsDraft::new(&openai).request().unwrap();
+        let expected = PatchService {
+            access: Some(openai.access),
+            hosts: Some(openai.hosts.clone()),
+            models: Some(openai.models.clone()),
+            rollout: Some(openai.rollout),
+            ..PatchService::default()
+        };
+        assert_eq!(made, expected);
+        assert_eq!(SettingsDraft::new(&service("http")).request().unwrap().models, None);
+    }
+
+    #[test]
+    fn each_error_of_the_settings_has_its_pointer() {
+        let bad = SettingsDraft {
+            models: Some(vec![("m".to_owned(), "many".to_owned())]),
+            requests: "few".to_owned(),
+            seconds: "-1".to_owned(),
+            errors: "256".to_owned(),
+            ..SettingsDraft::new(&service("openai"))
+        };
+        let found: Vec<String> = bad.request().unwrap_err().into_iter().map(|error| error.pointer).collect();
+        assert_eq!(
+            found,
+            [
+                "/models/0/context_tokens",
+                "/rollout/min_requests",
+                "/rollout/min_seconds",
+                "/rollout/error_percent"
+            ]
+        );
+    }
+}
