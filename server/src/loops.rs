@@ -12,6 +12,7 @@ use berth_core::jobs::MachineEvent;
 use berth_foundation::audit_push::MAX_PAUSE;
 use berth_foundation::loops::{NextRun, Schedule, Wake};
 use berth_jobs::Attempts;
+use berth_services::promises::Promises;
 use berth_store::StoreError;
 use berth_types::ids::OrgId;
 use berth_types::operations::AuditDestinationKind;
@@ -57,6 +58,8 @@ const SERVICES_EVERY: Duration = Duration::from_secs(5);
 const SNAPSHOT_EVERY: Duration = Duration::from_secs(5);
 /// The shortest time between the starts of two snapshots. One has all changes of that time.
 const SNAPSHOT_PACE: Duration = Duration::from_millis(50);
+/// Windows of promises are due at whole hours.
+const PROMISES_EVERY: Duration = Duration::from_secs(60);
 const LOST_BLOCKS_EVERY: Duration = Duration::from_secs(30);
 /// The time after a start in which workers reconnect: no reservation is lost by a restart of the portal.
 const RESERVATIONS_AFTER: Duration = Duration::from_secs(15);
@@ -70,6 +73,7 @@ pub fn start(portal: &Portal) {
     start_money(portal);
     start_reservations(portal);
     start_services(portal);
+    start_promises(portal);
     start_gateways(portal);
     start_nodes(portal);
     start_housekeeping(portal);
@@ -203,6 +207,18 @@ pub fn start_services(portal: &Portal) -> AbortHandle {
             Ok::<_, StoreError>(Some(NextRun { within: within.min(SERVICES_EVERY), pace: PACE }))
         }
     })
+}
+
+/// Starts the loop that judges the promises of services.
+fn start_promises(portal: &Portal) {
+    let promises = Promises::new(portal.context.clone());
+    portal.loops.spawn("promises", Schedule::every(PROMISES_EVERY), None, move || {
+        let promises = promises.clone();
+        async move {
+            let more = promises.judge().await?;
+            Ok::<_, StoreError>(more.then_some(NextRun { within: STEP, pace: STEP }))
+        }
+    });
 }
 
 /// Starts the loops for gateways: snapshots after changes, and the end of the wait for lost blocks of credit.
@@ -368,6 +384,7 @@ impl Portal {
         self.idempotency.forget_old().await?;
         self.accounts.forget_old().await?;
         self.services.forget_old().await?;
+        Promises::new(self.context.clone()).forget_old().await?;
         self.enrolment.forget_old().await
     }
 }

@@ -263,6 +263,7 @@ fn line(row: &Transfer, decimals: usize) -> AnyView {
     let page = match row.source.as_str() {
         "job" | "evidence" => Some("/jobs"),
         "reservation" => Some("/reservations"),
+        "promise" => Some("/services"),
         "invoice" => Some("/invoices"),
         _ => None,
     };

@@ -34,6 +34,8 @@ pub const POINTS: &[&str] = &[
     "retention.remove.recording",
     "retention.remove.recorded",
     "service.replica.recorded",
+    "service.promise.recording",
+    "service.promise.recorded",
 ];
 
 /// Kills the process if a test chose this point.

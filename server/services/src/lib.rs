@@ -1,6 +1,7 @@
 //! Services: models and other servers of an organization behind one address, with replicas that are jobs.
 
 pub mod controller;
+pub mod promises;
 
 pub use controller::Controller;
 pub use controller::inputs::LoadBoard;

@@ -23,6 +23,7 @@ use crate::checks::{check_model_list, check_patch, check_service, check_token_pr
 use crate::gateway_admin::GatewayAdmin;
 use crate::hosts::{HostProofs, begin_proofs};
 use crate::keys::InferenceKeys;
+use crate::promises::Promises;
 use crate::{rollouts, show};
 
 /// Services of an organization.
@@ -36,6 +37,7 @@ pub struct Services {
     pub(crate) keys: InferenceKeys,
     pub(crate) gateways: GatewayAdmin,
     pub hosts: HostProofs,
+    pub(crate) promises: Promises,
 }
 
 /// The name of the job of a replica.
@@ -96,8 +98,8 @@ async fn check_limits(tx: &mut Tx<'_>, row: &StoredService) -> Result<(), WriteE
 impl Services {
     pub fn new(context: Context, jobs: Jobs) -> Self {
         let (keys, gateways) = (InferenceKeys::new(context.clone()), GatewayAdmin::new(context.clone()));
-        let hosts = HostProofs::new(context.clone());
-        Self { context, jobs, keys, gateways, hosts }
+        let (hosts, promises) = (HostProofs::new(context.clone()), Promises::new(context.clone()));
+        Self { context, jobs, keys, gateways, hosts, promises }
     }
 
     /// Checks the job of a revision against the stored objects that it names.
@@ -318,6 +320,7 @@ impl Services {
                 let found = store::services::services::find(tx, org, id).await?;
                 event.detail = found.ok_or_else(Problem::not_found)?.name;
                 store::services::services::delete(tx, org, id, now).await?;
+                store::services::promises::end(tx, id, now).await?;
                 for row in store::services::revisions::list_progress(tx, id).await? {
                     let found = store::services::revisions::find(tx, id, row.number).await?;
                     let revision = found.ok_or(StoreError::Stale)?;

@@ -104,6 +104,8 @@ const STATUSES: &[(u16, &[&str])] = &[
             "payments.off",
             "payments.over",
             "port.off",
+            "promise.exists",
+            "promise.limit",
             "quota_request.decided",
             "quote.expired",
             "quote.used",

@@ -68,6 +68,7 @@ const TAGS: &[(&str, &str)] = &[
     ("portal", "The name and the look of the portal."),
     ("portal-settings", "The settings of the name, the look and the public offer."),
     ("prices", "Dated prices of offerings."),
+    ("promises", "Promises for services."),
     ("quota", "Limits with their use."),
     ("quota-requests", "Requests for other limits and for credit."),
     ("quotes", "Prices for windows, fixed until their expiry."),

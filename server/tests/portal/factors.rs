@@ -398,6 +398,8 @@ async fn deliberate_acts_need_a_fresh_proof_of_people_with_a_factor() {
     }
     let job = format!("/orgs/{org}/jobs/job_00000000000000000000000001");
     let reason = json!({"reason": "Ada asked for help"});
+    let share = json!({"good_ppm": 1, "credit_basis_points": 1});
+    let promise = json!({"name": "gold", "terms": {"window": "day", "availability": share}});
     for (method, path, body) in [
         ("POST", "/operator/tokens".to_owned(), json!({"name": "cron"})),
         ("POST", "/operator/metrics-tokens".to_owned(), json!({"name": "cron"})),
@@ -409,6 +411,9 @@ async fn deliberate_acts_need_a_fresh_proof_of_people_with_a_factor() {
         ("PUT", format!("/operator/orgs/{org}/egress-policy"), json!({"internet": true})),
         ("POST", "/operator/gateways".to_owned(), json!({"name": "gateway-1"})),
         ("DELETE", "/operator/gateways/gw_00000000000000000000000001".to_owned(), Value::Null),
+        ("POST", "/operator/promises".to_owned(), promise.clone()),
+        ("PATCH", "/operator/promises/prom_00000000000000000000000001".to_owned(), json!({})),
+        ("DELETE", "/operator/promises/prom_00000000000000000000000001".to_owned(), Value::Null),
         ("PUT", "/operator/networks/storage".to_owned(), json!({"ranges": ["10.8.0.0/16"]})),
         ("DELETE", "/operator/networks/storage".to_owned(), Value::Null),
         ("PUT", format!("/operator/users/{user}/disabled"), json!({"reason": "Unpaid."})),

@@ -8,6 +8,7 @@ use crate::common::TestPortal;
 use crate::idle_portal::{DAY, HOUR, IdlePortal};
 use crate::prepared_data::{PreparedData, serve_on_free_port, wait_for_kill};
 use crate::process::{PortalProcess, call, eventually, free_address, request, serve_with, worker};
+use crate::promises::FAULTS as PROMISE;
 use crate::service_loop::FAULTS as REPLICA;
 use crate::stripe::{FakeStripe, KEY, SECRET};
 use berth_foundation::Settings;
@@ -48,7 +49,8 @@ const PAYMENT: [&str; 3] = ["payment.event.stored", "payment.event.applying", "p
 #[test]
 fn every_fault_point_is_tested() {
     let tried =
-        [&TICK[..], &CANCEL, &BILL, &PAY, &CONFIRM, &EXTEND, &JOB, &PAYMENT, &RETENTION, &REPLICA].concat();
+        [&TICK[..], &CANCEL, &BILL, &PAY, &CONFIRM, &EXTEND, &JOB, &PAYMENT, &RETENTION, &REPLICA, &PROMISE]
+            .concat();
     let tried: BTreeSet<&str> = tried.into_iter().collect();
     assert_eq!(tried, fault::POINTS.iter().copied().collect::<BTreeSet<&str>>());
 }

@@ -138,6 +138,9 @@ async fn fill(setup: &IdlePortal) {
         post(t, ada, &format!("{org}/services"), service).await;
         post(t, ada, &format!("{org}/inference-keys"), json!({"name": name})).await;
         post(t, operator, "/operator/gateways", json!({"name": name})).await;
+        let share = json!({"good_ppm": 1, "credit_basis_points": 1});
+        let terms = json!({"window": "day", "availability": share});
+        post(t, operator, "/operator/promises", json!({"name": name, "terms": terms})).await;
         let class = format!("/operator/storage-classes/{name}");
         for path in [class.clone(), format!("{class}{org}")] {
             t.call(operator, "PUT", &path, Value::Null).await.expect(200);
@@ -180,7 +183,8 @@ async fn lists(setup: &IdlePortal) -> Vec<List> {
     lists.push(by_creation(false, 1, format!("{org}/services/{service}/revisions")));
     lists.push(by_creation(false, 0, format!("{org}/services/{service}/use")));
     lists.push(by_name(false, 0, format!("{org}/service-gateways")));
-    for path in ["services", "gateways"] {
+    lists.push(by_creation(false, 3, format!("{org}/promises")));
+    for path in ["services", "gateways", "promises"] {
         lists.push(by_creation(true, 3, format!("/operator/{path}")));
     }
     for path in ["volumes", "secrets", "nodes", "boards", "offerings", "storage-classes"] {

@@ -99,6 +99,10 @@ const TABLE: &[(&str, &str)] = &[
     ("GET /operator/quota", "all"),
     ("PUT /operator/quota", "owner support"),
     ("GET /operator/quota-requests", "all"),
+    ("GET /operator/promises", "all"),
+    ("POST /operator/promises", "owner billing"),
+    ("DELETE /operator/promises/{promise}", "owner billing"),
+    ("PATCH /operator/promises/{promise}", "owner billing"),
     ("POST /operator/quota-requests/{id}", "owner billing support"),
     ("GET /operator/racks", "all"),
     ("DELETE /operator/racks/{rack}", "owner fleet"),
@@ -169,6 +173,7 @@ fn address(path: &str) -> String {
         .replace("{token}", &format!("tok_{none}"))
         .replace("{service}", &format!("svc_{none}"))
         .replace("{gateway}", &format!("gw_{none}"))
+        .replace("{promise}", &format!("prom_{none}"))
 }
 
 /// Signs up a person and makes the person an operator. Returns the session and the id.

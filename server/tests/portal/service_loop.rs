@@ -57,7 +57,7 @@ impl IdlePortal {
     }
 
     /// Lets time pass, and runs the loop and the scheduler until both have nothing to do.
-    async fn turn(&self, seconds: i64) {
+    pub async fn turn(&self, seconds: i64) {
         self.t.clock.advance_s(seconds);
         for _ in 0..5 {
             self.t.portal.service_loop.run().await.unwrap();
@@ -66,7 +66,7 @@ impl IdlePortal {
     }
 
     /// The jobs of replicas that have not ended, oldest first.
-    async fn replica_jobs(&self) -> Vec<JobId> {
+    pub async fn replica_jobs(&self) -> Vec<JobId> {
         let all = items(&self.t, &self.ada, &format!("/orgs/{}/jobs?limit=200", self.org)).await;
         let open =
             all.iter().filter(|job| job["created_by"] == "service digits" && job["ended_at"].is_null());
@@ -86,7 +86,7 @@ impl IdlePortal {
         self.t.portal.attempts.apply_status(node, report).await.unwrap();
     }
 
-    async fn runs(&self, id: JobId, ready: bool) {
+    pub async fn runs(&self, id: JobId, ready: bool) {
         let report = AttemptReport { ready, ..AttemptReport::new(id, 1, Phase::Running) };
         self.report_replica(id, report).await;
     }
@@ -103,7 +103,7 @@ impl IdlePortal {
     }
 
     /// The gateway reports this load, with the newest snapshot.
-    fn gateway_reports(&self, service: &str, in_flight: u32, waiting: u32) {
+    pub fn gateway_reports(&self, service: &str, in_flight: u32, waiting: u32) {
         let (board, at) = (self.t.portal.service_loop.board(), self.t.portal.context.now());
         let load = ServiceLoad { service: service.parse().unwrap(), in_flight, waiting };
         board.report(GATEWAY, load, at);

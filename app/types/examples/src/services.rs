@@ -3,6 +3,9 @@
 use berth_service_types::gateways::NewGateway;
 use berth_service_types::hosts::{CheckHost, ConfirmHost};
 use berth_service_types::keys::NewInferenceKey;
+use berth_service_types::promises::{
+    NewPromise, PatchPromise, PromiseTerms, PromiseWindow, PromisedShare, PromisedTime, PutServicePromise,
+};
 use berth_service_types::revisions::{NewRevision, PutTraffic, ReplicaProtocol, RolloutRule};
 use berth_service_types::scaling::Scaling;
 use berth_service_types::services::{
@@ -25,6 +28,9 @@ pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
         ("PutTraffic", vec![value(put_traffic())]),
         ("TokenPrice", vec![value(token_price())]),
         ("NewInferenceKey", vec![value(new_inference_key())]),
+        ("NewPromise", vec![value(new_promise())]),
+        ("PatchPromise", vec![value(PatchPromise { name: Some("gold".to_owned()), terms: None })]),
+        ("PutServicePromise", vec![value(PutServicePromise::default())]),
         ("NewGateway", vec![value(new_gateway())]),
         ("CheckHost", vec![value(CheckHost { host: HOST.to_owned() })]),
         ("ConfirmHost", vec![value(ConfirmHost { host: HOST.to_owned(), confirmed: true })]),
@@ -90,6 +96,18 @@ fn new_inference_key() -> NewInferenceKey {
         total_budget_micros: None,
         expires_at: Some(EXPIRY),
     }
+}
+
+fn new_promise() -> NewPromise {
+    let (good_ppm, credit_basis_points) = (995_000, 1_000);
+    let time = |within_ms| Some(PromisedTime { within_ms, good_ppm: 950_000, credit_basis_points: 500 });
+    let terms = PromiseTerms {
+        window: PromiseWindow::Day,
+        availability: Some(PromisedShare { good_ppm, credit_basis_points }),
+        first_token: time(1_000),
+        wake: time(60_000),
+    };
+    NewPromise { name: "gold".to_owned(), terms }
 }
 
 fn new_gateway() -> NewGateway {

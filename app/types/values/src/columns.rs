@@ -55,7 +55,8 @@ macro_rules! ids {
 ids! {
     UserId OrgId InvitationId TokenId OfferingId NodeId JoinTokenId JobId FileId VolumeId TransferId BudgetId
     InvoiceId PaymentId WebhookId DeliveryId NoticeId TerminalId QuoteId ReservationId QuotaRequestId
-    AuditEventId RequestId ServiceId RevisionId InferenceKeyId GatewayId SessionId PasskeyId ChangeRequestId ScimGroupId
+    AuditEventId RequestId ServiceId RevisionId InferenceKeyId GatewayId PromiseId SessionId PasskeyId
+    ChangeRequestId ScimGroupId
 }
 
 text_column!(

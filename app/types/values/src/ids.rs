@@ -158,6 +158,8 @@ ids! {
     InferenceKeyId = "ikey";
     /// The id of a gateway.
     GatewayId = "gw";
+    /// The id of a class of promises of services.
+    PromiseId = "prom";
     /// The id of an audit event.
     AuditEventId = "aud";
     /// The id of an HTTP request.

@@ -84,6 +84,8 @@ pub const CODES: &[&str] = &[
     "port.off",
     "port.slow",
     "port.ticket",
+    "promise.exists",
+    "promise.limit",
     "quota.exceeded",
     "quota_request.decided",
     "quote.expired",

@@ -21,9 +21,10 @@ pub(super) const SETTLE_S: i64 = 3_600;
 
 /// The sources of credits that give charges back, each with its text on an invoice. Grants and payments are
 /// on no invoice.
-const GIVEN_BACK: [(&str, &str); 2] = [
+const GIVEN_BACK: [(&str, &str); 3] = [
     ("reservation", "Given back for devices that were out of order"),
     (store::ledger::EVIDENCE, "Given back for time that device evidence does not bear out"),
+    (store::ledger::PROMISE, "Given back for missed promises of services"),
 ];
 
 /// The charges of an organization for the document of a month.

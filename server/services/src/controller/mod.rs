@@ -9,6 +9,7 @@ mod memory;
 mod plan;
 mod rollout;
 mod unreadable;
+mod wakes;
 mod world;
 mod writes;
 
@@ -216,9 +217,11 @@ impl Controller {
         let without_gateway = state.without_gateway;
         let memory = state.memories.entry(service).or_default();
         let (inputs, decision) = self.inputs((memory, without_gateway), &rows, &world, now);
+        let waiting = decision.as_ref().is_some_and(|decision| decision.load.waiting > 0);
         let basis = Arc::new(Basis { terms, inputs, decision });
         let scheduled = schedules::next_step(&rows.service.scaling.0, now).filter(|_| !world.halted);
         let Some(mut planned) = Planned::new(rows, &basis) else { return Ok(None) };
+        wakes::follow(&self.context, service, &planned.moment(&world, waiting)).await?;
         if planned.changed {
             let Some(written) = writes::write(&self.context, service, basis).await? else {
                 self.board.mark_changed(service);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use berth_autoscaling::scaling::Decision;
 use berth_foundation::Context;
-use berth_store::services::replicas::{self, LoopRevision, LoopService};
+use berth_store::services::replicas::{self, LoopReplica, LoopRevision, LoopService};
 use berth_store::{StoreError, Tx};
 use berth_types::ids::{JobId, RevisionId, ServiceId};
 use futures::FutureExt;
@@ -13,6 +13,7 @@ use futures::FutureExt;
 use super::memory::decision_text;
 use super::plan::{Inputs, Named, Plan, plan};
 use super::rollout;
+use super::wakes::Moment;
 use super::world::{Rows, Terms, World};
 
 /// The inputs of the plan of a service besides its rows.
@@ -60,6 +61,19 @@ impl Planned {
         let replicas = plan.ended.len() + plan.late.len() + plan.drained.len() + plan.created.len();
         let changed = replicas > 0 || !revisions.is_empty() || service != rows.service;
         Some(Self { rows, plan, service, revisions, created: Vec::new(), changed })
+    }
+
+    /// The service before and after the plan, for its wakes. `world` is that of the plan.
+    pub fn moment(&self, world: &World, waiting: bool) -> Moment {
+        let is_ready =
+            |row: &&LoopReplica| world.replicas.iter().any(|one| one.id == row.job_id && one.ready);
+        Moment {
+            halted: world.halted,
+            before: self.rows.service.state,
+            after: self.plan.state,
+            waiting,
+            ready_since: self.rows.replicas.iter().filter(is_ready).filter_map(|row| row.ready_since).min(),
+        }
     }
 
     /// Writes the plan. `ids` has the ids of the new replicas' jobs.

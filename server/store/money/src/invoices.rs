@@ -105,7 +105,7 @@ pub async fn list(
 /// The condition for transfers that return a charge, in the text of the index `transfers_given_back`.
 macro_rules! is_given_back {
     () => {
-        "kind = 'credit' AND source IN ('reservation', 'evidence')"
+        "kind = 'credit' AND source IN ('reservation', 'evidence', 'promise')"
     };
 }
 
@@ -214,7 +214,7 @@ pub async fn list_entries(
 ) -> Result<Vec<StoredEntry>, StoreError> {
     let sql = "SELECT kind, source, CAST(COUNT(*) AS BIGINT) AS transfers, \
                CAST(SUM(amount_micros) AS BIGINT) AS amount_micros FROM transfers \
-               WHERE credit = $1 AND kind = 'credit' AND source NOT IN ('reservation', 'evidence') \
+               WHERE credit = $1 AND kind = 'credit' AND source NOT IN ('reservation', 'evidence', 'promise') \
                AND at >= $2 AND at < $3 GROUP BY kind, source \
                UNION ALL SELECT kind, source, CAST(COUNT(*) AS BIGINT) AS transfers, \
                CAST(SUM(amount_micros) AS BIGINT) AS amount_micros FROM transfers \

@@ -8,6 +8,8 @@ pub mod credit;
 pub mod gateways;
 pub mod hosts;
 pub mod keys;
+pub mod promise_evidence;
+pub mod promises;
 pub mod replicas;
 pub mod retention;
 pub mod revisions;

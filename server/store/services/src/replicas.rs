@@ -220,7 +220,10 @@ pub async fn insert(
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO service_replicas (job_id, service_id, revision_id, org_id, created_at) \
                VALUES ($1, $2, $3, $4, $5)";
-    exec!(tx, sql, job, service.id, revision, service.org_id, now).map(|_| ())
+    exec!(tx, sql, job, service.id, revision, service.org_id, now)?;
+    // Its charges count for the promise of the service after the row of the replica is deleted.
+    let sql = "INSERT INTO service_jobs (job_id, service_id, created_at) VALUES ($1, $2, $3)";
+    exec!(tx, sql, job, service.id, now).map(|_| ())
 }
 
 /// Begins the drain of a replica. A failed one was not ready in time.

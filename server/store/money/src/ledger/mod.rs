@@ -24,13 +24,15 @@ pub const REVENUE: &str = "platform:revenue";
 /// The source of credits for charges that evidence does not support. Such a credit returns a charge, so it
 /// comes from [`REVENUE`].
 pub const EVIDENCE: &str = "evidence";
+/// The source of credits for missed promises of services. It comes from [`REVENUE`] too.
+pub const PROMISE: &str = "promise";
 /// The source of the hold and the charge of a block of credit for a gateway. The id is that of the hold.
 pub const CREDIT_BLOCK: &str = "credit_block";
 
 /// Returns the platform's account of a posting.
 fn platform_side(posting: &Posting) -> &'static str {
     match posting.kind {
-        TransferKind::Credit if posting.source == EVIDENCE => REVENUE,
+        TransferKind::Credit if matches!(posting.source, EVIDENCE | PROMISE) => REVENUE,
         TransferKind::Credit | TransferKind::Debit => GRANTS,
         TransferKind::Hold | TransferKind::Usage | TransferKind::Release => REVENUE,
     }

@@ -1,0 +1,157 @@
+//! The promise that a service has.
+
+use berth_autoscaling::promise::{Promise, PromiseWatch};
+use berth_foundation::{Caller, Change, Right};
+use berth_service_types::promises::{
+    ChosenPromise, JudgedWindow, PresentWindow, PutServicePromise, ServicePromise,
+};
+use berth_store::services::promises::{self as rows, StoredChoice, StoredPromise, StoredWindow};
+use berth_store::{self as store, Tx};
+use berth_types::ids::{OrgId, ServiceId};
+use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use super::terms::promise;
+use super::{Promises, evidence};
+
+/// Judged windows in an answer.
+const SHOWN_WINDOWS: i64 = 20;
+
+fn judged(row: StoredWindow) -> JudgedWindow {
+    JudgedWindow {
+        begin_at: row.begin_at,
+        end_at: row.end_at,
+        name: row.name,
+        evidence: row.evidence.0,
+        misses: row.misses.0,
+        credit_micros: row.credit_micros,
+        transfer: row.transfer_id,
+    }
+}
+
+/// The window of this moment with its counts so far; `None` before the first whole one.
+async fn present(
+    tx: &mut Tx<'_>,
+    row: &StoredChoice,
+    now: Timestamp,
+) -> Result<Option<PresentWindow>, store::StoreError> {
+    let terms = promise(&row.terms.0);
+    let window = terms.window(now);
+    if window < row.next_window {
+        return Ok(None);
+    }
+    let (begin_at, end_at) = (terms.begin(window), terms.begin(window.saturating_add(1)));
+    let found = evidence::read(tx, row.service_id, &terms, (begin_at, end_at), now).await?;
+    // Without the time for late evidence the window would be due at its end.
+    let terms = Promise { late_s: 0, ..terms };
+    let judgement = PromiseWatch::stored(window).judge(&terms, window, &found, end_at);
+    let misses = judgement.map(|judgement| judgement.misses).unwrap_or_default();
+    let misses = misses.iter().map(ToString::to_string).collect();
+    Ok(Some(PresentWindow { begin_at, end_at, evidence: evidence::wire(&found), misses }))
+}
+
+/// The choice of a class by a service.
+fn choice((org, service): (OrgId, ServiceId), class: StoredPromise, now: Timestamp) -> StoredChoice {
+    let terms = promise(&class.terms.0);
+    let next_window = PromiseWatch::new(&terms, now).next();
+    StoredChoice {
+        service_id: service,
+        // The write has the number.
+        number: 0,
+        org_id: org,
+        promise_id: class.id,
+        name: class.name,
+        terms: class.terms,
+        chosen_at: now,
+        until_at: None,
+        next_window,
+        due_at: due_at(&terms, next_window),
+    }
+}
+
+/// The time of the judgement of a window.
+pub fn due_at(terms: &Promise, window: i64) -> Timestamp {
+    terms.begin(window.saturating_add(1)).plus_seconds(terms.late_s.into())
+}
+
+impl Promises {
+    /// The promise of a service, the counts of the present window, and the last judged windows.
+    pub async fn get_choice(
+        &self,
+        caller: &Caller,
+        (org, id): (OrgId, ServiceId),
+    ) -> Result<ServicePromise, Problem> {
+        self.context.authorise(caller, org, Right::View).await?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        store::services::services::find(&mut tx, org, id).await?.ok_or_else(Problem::not_found)?;
+        let windows = rows::list_windows(&mut tx, id, SHOWN_WINDOWS).await?;
+        let windows = windows.into_iter().map(judged).collect();
+        let Some(row) = rows::find_present(&mut tx, id).await? else {
+            return Ok(ServicePromise { windows, ..ServicePromise::default() });
+        };
+        let present = present(&mut tx, &row, self.context.now()).await?;
+        let StoredChoice { promise_id, name, terms, chosen_at, .. } = row;
+        let chosen = ChosenPromise { promise: promise_id, name, terms: terms.0, chosen_at };
+        Ok(ServicePromise { chosen: Some(chosen), present, windows })
+    }
+
+    /// Sets the promise of a service. Whole windows after the choice count; those of the former choice that have ended
+    /// are still judged.
+    ///
+    /// # Errors
+    /// The caller lacks the right, the service is unknown, or the class is not offered.
+    pub async fn choose(
+        &self,
+        caller: &Caller,
+        (org, id): (OrgId, ServiceId),
+        input: PutServicePromise,
+    ) -> Result<ServicePromise, Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        let now = self.context.now();
+        let event = self.context.audit_event(caller, "service.promise_set", id.to_string(), String::new());
+        let done = self.context.db.try_write(move |tx| {
+            let mut event = event.clone();
+            async move {
+                let service = store::services::services::find(tx, org, id).await?;
+                event.detail = service.ok_or_else(Problem::not_found)?.name;
+                let before = rows::find_present(tx, id).await?;
+                let class = match input.promise {
+                    Some(promise) => rows::find(tx, promise).await?,
+                    None => None,
+                };
+                let kept = before.as_ref().map(|row| (row.promise_id, Some(row.terms.0)));
+                let wanted = input.promise.map(|promise| (promise, class.as_ref().map(|row| row.terms.0)));
+                // A retired class stays with its services.
+                let same_class = kept.map(|(promise, _)| promise) == input.promise;
+                if same_class && (class.is_none() || kept == wanted) {
+                    return Ok(false);
+                }
+                if input.promise.is_some() && class.is_none() {
+                    let detail = "No such promise is offered. List the offered ones.";
+                    return Err(Problem::invalid_field("/promise", detail).into());
+                }
+                if let Some(row) = &before {
+                    rows::end(tx, id, now).await?;
+                    if promise(&row.terms.0).begin(row.next_window) >= now {
+                        rows::delete(tx, id, row.number).await?;
+                    }
+                }
+                let after = class.map(|class| choice((org, id), class, now));
+                if let Some(row) = &after {
+                    rows::choose(tx, row).await?;
+                }
+                let name = |row: Option<&StoredChoice>| row.map(|row| row.name.clone());
+                let event = event.with_change(name(before.as_ref()), name(after.as_ref()));
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(true)
+            }
+            .boxed()
+        });
+        if done.await? {
+            self.context.publish(Change::Service(id));
+        }
+        self.get_choice(caller, (org, id)).await
+    }
+}

@@ -1,0 +1,198 @@
+//! The classes of promises, which operators offer.
+
+use berth_foundation::{Caller, Right, idempotency, recheck_operator_right};
+use berth_service_types::promises::{NewPromise, PatchPromise, Promise};
+use berth_store::services::promises::{self as rows, StoredPromise};
+use berth_store::types::JsonColumn;
+use berth_store::{self as store, Tx, WriteError};
+use berth_types::Page;
+use berth_types::ids::{OrgId, PromiseId};
+use berth_types::lists::ListOptions;
+use berth_types::operators::OperatorRight;
+use berth_types::problems::{FieldError, Problem};
+use futures::FutureExt;
+
+use super::Promises;
+use super::terms::check_terms;
+use crate::checks::is_name;
+
+/// Offered classes of the portal.
+const MAX_PROMISES: i64 = 100;
+
+fn wire(row: StoredPromise) -> Promise {
+    let StoredPromise { id, name, terms, created_at, created_by } = row;
+    Promise { id, name, terms: terms.0, created_at, created_by }
+}
+
+/// The name and the terms for the audit log.
+fn text(row: &StoredPromise) -> Option<String> {
+    serde_json::to_string(&NewPromise { name: row.name.clone(), terms: row.terms.0 }).ok()
+}
+
+fn check_name(name: &str, errors: &mut Vec<FieldError>) {
+    if !is_name(name) {
+        let detail = "Use 1 to 40 lower-case letters, digits and hyphens, with a letter first.";
+        errors.push(FieldError::new("/name", detail));
+    }
+}
+
+/// Refuses the name of another offered class.
+async fn check_free(tx: &mut Tx<'_>, row: &StoredPromise) -> Result<(), WriteError> {
+    let found = rows::find_by_name(tx, &row.name).await?;
+    if found.is_some_and(|other| other.id != row.id) {
+        let detail = format!("The promise {} already exists. Choose another name.", row.name);
+        return Err(Problem::conflict("promise.exists", "Name in use", detail).into());
+    }
+    Ok(())
+}
+
+impl Promises {
+    async fn show_class(&self, id: PromiseId) -> Result<Promise, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let found = rows::find(&mut conn.tx(), id).await?;
+        found.map(wire).ok_or_else(Problem::not_found)
+    }
+
+    /// Offers a class of promises.
+    ///
+    /// # Errors
+    /// The caller lacks the right, the terms are invalid, or the name is in use.
+    pub async fn create_promise(&self, caller: &Caller, input: NewPromise) -> Result<Promise, Problem> {
+        self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
+        self.context.check_proof(caller)?;
+        if let Some(created) = caller.already_created() {
+            return self.show_class(created.parse().map_err(|_| Problem::internal())?).await;
+        }
+        let mut errors = check_terms(&input.terms);
+        check_name(&input.name, &mut errors);
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let now = self.context.now();
+        let row = StoredPromise {
+            id: self.context.new_id(now),
+            name: input.name,
+            terms: JsonColumn(input.terms),
+            created_at: now,
+            created_by: caller.user.name.clone(),
+        };
+        let event = self.context.audit_event(caller, "promise.created", row.id.to_string(), row.name.clone());
+        let event = event.with_change(None, text(&row));
+        let (new, key, user) = (row.clone(), caller.idempotency_key.clone(), caller.user.id);
+        let done = self.context.db.try_write(move |tx| {
+            let (row, event, key) = (new.clone(), event.clone(), key.clone());
+            async move {
+                recheck_operator_right(tx, user, OperatorRight::ManageMoney).await?;
+                check_free(tx, &row).await?;
+                if rows::count(tx).await? >= MAX_PROMISES {
+                    let detail = "The portal has at most 100 promises. Retire an unused one.";
+                    return Err(Problem::conflict("promise.limit", "Too many promises", detail).into());
+                }
+                idempotency::claim(tx, key.as_ref(), &row.id.to_string(), now).await?;
+                rows::insert(tx, &row).await?;
+                store::quotas::insert_audit(tx, None, &event).await?;
+                Ok(())
+            }
+            .boxed()
+        });
+        done.await?;
+        Ok(wire(row))
+    }
+
+    /// Changes an offered class for new choices. Services that have it keep its former terms.
+    ///
+    /// # Errors
+    /// The caller lacks the right, the class is not offered, the change is invalid, or the name is in use.
+    pub async fn change_promise(
+        &self,
+        caller: &Caller,
+        id: PromiseId,
+        input: PatchPromise,
+    ) -> Result<Promise, Problem> {
+        self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
+        self.context.check_proof(caller)?;
+        let mut errors = input.terms.as_ref().map(check_terms).unwrap_or_default();
+        if let Some(name) = &input.name {
+            check_name(name, &mut errors);
+        }
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let user = caller.user.id;
+        let event = self.context.audit_event(caller, "promise.changed", id.to_string(), String::new());
+        let done = self.context.db.try_write(move |tx| {
+            let (input, mut event) = (input.clone(), event.clone());
+            async move {
+                recheck_operator_right(tx, user, OperatorRight::ManageMoney).await?;
+                let before = rows::find(tx, id).await?.ok_or_else(Problem::not_found)?;
+                let after = StoredPromise {
+                    name: input.name.unwrap_or_else(|| before.name.clone()),
+                    terms: input.terms.map_or_else(|| before.terms.clone(), JsonColumn),
+                    ..before.clone()
+                };
+                if before == after {
+                    return Ok(after);
+                }
+                check_free(tx, &after).await?;
+                rows::update(tx, &after).await?;
+                event.detail.clone_from(&after.name);
+                store::quotas::insert_audit(tx, None, &event.with_change(text(&before), text(&after)))
+                    .await?;
+                Ok(after)
+            }
+            .boxed()
+        });
+        Ok(wire(done.await?))
+    }
+
+    /// Ends the offer of a class. Services that have it keep it.
+    ///
+    /// # Errors
+    /// The caller lacks the right, or the class is not offered.
+    pub async fn retire_promise(&self, caller: &Caller, id: PromiseId) -> Result<(), Problem> {
+        self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
+        self.context.check_proof(caller)?;
+        let (now, user) = (self.context.now(), caller.user.id);
+        let event = self.context.audit_event(caller, "promise.retired", id.to_string(), String::new());
+        let done = self.context.db.try_write(move |tx| {
+            let mut event = event.clone();
+            async move {
+                recheck_operator_right(tx, user, OperatorRight::ManageMoney).await?;
+                event.detail = rows::find(tx, id).await?.ok_or_else(Problem::not_found)?.name;
+                rows::retire(tx, id, now).await?;
+                store::quotas::insert_audit(tx, None, &event).await?;
+                Ok(())
+            }
+            .boxed()
+        });
+        done.await?;
+        Ok(())
+    }
+
+    /// A page of the offered classes, for operators.
+    pub async fn list_all(
+        &self,
+        caller: &Caller,
+        options: &ListOptions<PromiseId>,
+    ) -> Result<Page<Promise>, Problem> {
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
+        self.page(options).await
+    }
+
+    /// A page of the offered classes, for the members of an organization.
+    pub async fn list_offered(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        options: &ListOptions<PromiseId>,
+    ) -> Result<Page<Promise>, Problem> {
+        self.context.authorise(caller, org, Right::View).await?;
+        self.page(options).await
+    }
+
+    async fn page(&self, options: &ListOptions<PromiseId>) -> Result<Page<Promise>, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let rows = rows::list_page(&mut conn.tx(), options).await?;
+        Ok(options.page(rows, |row| row.id).map(wire))
+    }
+}
