@@ -88,7 +88,7 @@ parts! {
     berth_jobs::Templates, templates: jobs::templates;
     berth_services::GatewaySync, gateway_sync: berth_services::gateways::routes::routes;
     berth_webhooks::Webhooks, webhooks: berth_webhooks::routes::routes;
-    berth_services::Services, services: services::services, services::keys, services::gateways,
+    berth_services::Services, services: services::services, services::hosts, services::keys, services::gateways,
         berth_services::promises::routes::routes;
     metrics::Metrics, metrics: metrics::routes::routes;
     berth_foundation::loops::Loops, loops: loops::routes::routes;

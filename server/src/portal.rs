@@ -26,7 +26,8 @@ use berth_jobs::{
 use berth_recordings::Recordings;
 use berth_reservations::Reservations;
 use berth_scim::Scim;
-use berth_services::{Controller, GatewaySync, LoadBoard, Services};
+use berth_service_loop::Controller;
+use berth_services::{GatewaySync, LoadBoard, Services};
 use berth_sso::SingleSignOn;
 use berth_storage::{Bundles, Files, HandOvers, JobRetention, Secrets, StorageClasses, VolumeUses, Volumes};
 use berth_store::Db;

@@ -6,7 +6,7 @@ use crate::ids::{DeliveryId, NoticeId, OrgId, WebhookId};
 use crate::time::Timestamp;
 
 /// The kinds of notices, each with its description.
-pub const NOTICE_KINDS: [(&str, &str); 19] = [
+pub const NOTICE_KINDS: [(&str, &str); 21] = [
     ("job.running", "A job started to run."),
     ("job.succeeded", "A job ended with success."),
     ("job.failed", "A job failed."),

@@ -1,5 +1,7 @@
 //! The bodies of requests: read as a whole within limits, or passed on as they come.
 
+mod kept;
+
 use std::error::Error;
 use std::io;
 use std::pin::Pin;
@@ -13,7 +15,9 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep, timeout};
 
-use crate::kept::AgainBody;
+pub use self::kept::KeptBody;
+
+use self::kept::AgainBody;
 
 /// An error of a body.
 pub type BodyError = Box<dyn Error + Send + Sync>;

@@ -11,12 +11,13 @@ use hyper::body::{Bytes, Incoming};
 use hyper::upgrade::OnUpgrade;
 use tokio::time::timeout_at;
 
-use crate::answers::{AnswerBody, AnswerKind, Answered};
+use crate::answers::AnswerBody;
 use crate::bodies::{CallerFault, RequestBody};
 use crate::caller::Caller;
 use crate::exchange::{Admission, Exchange, Metered};
 use crate::grpc::{self, Terms};
 use crate::headers;
+use crate::passed::{AnswerKind, Answered};
 use crate::service::{Demand, Entry, Place, ServiceState};
 use crate::shared::Shared;
 use crate::upgrade::{Upgrade, connect};

@@ -9,8 +9,6 @@ use http::{HeaderMap, Request, Response, Version};
 use hyper::body::{Bytes, Frame};
 use tokio::time::Instant;
 
-use crate::answers::AnswerBody;
-
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -74,9 +72,9 @@ pub fn last_trailers(status: u16, message: &str) -> Frame<Bytes> {
     Frame::trailers(trailers)
 }
 
-/// The answer to a refused call: only a head, with a status.
-pub fn refused(problem: &Problem) -> Response<AnswerBody> {
-    let mut answer = Response::new(AnswerBody::Whole(Bytes::new()));
+/// The answer to a refused call: only a head with a status, and an empty body.
+pub fn refused<B>(problem: &Problem, empty: B) -> Response<B> {
+    let mut answer = Response::new(empty);
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     put_status(headers, grpc::status(problem), &problem.detail);

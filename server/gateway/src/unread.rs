@@ -4,7 +4,6 @@
 //! answer, so a task beside it ends the request at the replica.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,8 +12,8 @@ use hyper::body::{Bytes, Frame, SizeHint};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-use crate::answers::PassedAnswer;
 use crate::bodies::BodyError;
+use crate::passed::PassedAnswer;
 
 struct State {
     /// Absent after the time limit.

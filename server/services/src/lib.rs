@@ -1,12 +1,12 @@
 //! Services: models and other servers of an organization behind one address, with replicas that are jobs.
 
-pub mod controller;
+pub mod loads;
 pub mod promises;
 
-pub use controller::Controller;
-pub use controller::inputs::LoadBoard;
+pub use loads::LoadBoard;
 pub mod hosts;
 pub mod rollouts;
+pub mod schedules;
 pub mod routes;
 
 mod addresses;
@@ -15,7 +15,6 @@ mod gateway_admin;
 mod keys;
 mod retention;
 mod revisions;
-mod schedules;
 mod services;
 mod show;
 

@@ -35,7 +35,7 @@ const fn stored_state(state: rollout::RevisionState) -> RevisionState {
 }
 
 /// A revision of the state machine from its row.
-pub(crate) fn restored(row: &StoredProgress) -> Option<(RevisionNumber, rollout::Revision)> {
+pub fn restored(row: &StoredProgress) -> Option<(RevisionNumber, rollout::Revision)> {
     // The weight of the live revision is the rest, which the state machine computes.
     let percent = if row.state == RevisionState::Canary { row.weight_percent } else { 0 };
     let revision = rollout::Revision {
@@ -50,7 +50,7 @@ pub(crate) fn restored(row: &StoredProgress) -> Option<(RevisionNumber, rollout:
 }
 
 /// The rows of a rollout by the numbers of its revisions.
-pub(crate) fn stored(rollout: &Rollout) -> BTreeMap<RevisionNumber, StoredProgress> {
+pub fn stored(rollout: &Rollout) -> BTreeMap<RevisionNumber, StoredProgress> {
     let weights: BTreeMap<RevisionNumber, u8> = rollout.weights().into_iter().collect();
     let row = |(number, revision): (RevisionNumber, &rollout::Revision)| {
         let row = StoredProgress {

@@ -79,6 +79,21 @@ pub fn services() -> ApiRouter<Services> {
             get_with(list_use, doc(ApiScope::ServicesRead, "Lists the use of a service by hour.")),
         )
         .api_route(
+            "/operator/services",
+            get_with(list_all, doc(ApiScope::ServicesRead, "Lists the services of all organizations.")),
+        )
+        .api_route(
+            "/operator/services/{service}/token-price",
+            put_with(
+                set_token_price,
+                doc(ApiScope::BillingWrite, "Sets the price of the tokens of a service."),
+            ),
+        )
+}
+
+pub fn hosts() -> ApiRouter<Services> {
+    ApiRouter::new()
+        .api_route(
             "/orgs/{org}/service-hosts/check",
             post_with(
                 check_host,
@@ -93,17 +108,6 @@ pub fn services() -> ApiRouter<Services> {
                     ApiScope::Admin,
                     "Confirms a host name for an organization without DNS, or takes it back.",
                 ),
-            ),
-        )
-        .api_route(
-            "/operator/services",
-            get_with(list_all, doc(ApiScope::ServicesRead, "Lists the services of all organizations.")),
-        )
-        .api_route(
-            "/operator/services/{service}/token-price",
-            put_with(
-                set_token_price,
-                doc(ApiScope::BillingWrite, "Sets the price of the tokens of a service."),
             ),
         )
 }

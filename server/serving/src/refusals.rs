@@ -111,12 +111,7 @@ impl Refusal {
                 "Model not allowed",
                 "The inference key is not for this model or service. Use another key.",
             ),
-            Self::BodyTooLarge { max_bytes } => Problem::new(
-                413,
-                "request.too_large",
-                "Body too large",
-                format!("The body has more than {max_bytes} bytes."),
-            ),
+            Self::BodyTooLarge { max_bytes } => too_large(*max_bytes),
             Self::Malformed { line, column } => Problem::malformed(format!(
                 "The body is not a valid request at line {line}, column {column}: bad JSON, a repeated field, or a value of another type."
             )),
@@ -226,6 +221,11 @@ pub fn openai_error(problem: &Problem) -> Value {
 
 fn key(code: &str, detail: &str) -> Problem {
     Problem::new(401, code, "Inference key required", detail)
+}
+
+fn too_large(max_bytes: u64) -> Problem {
+    let detail = format!("The body has more than {max_bytes} bytes.");
+    Problem::new(413, "request.too_large", "Body too large", detail)
 }
 
 fn waiting(code: &str, title: &str, what: &str, retry_after_s: u64) -> Problem {

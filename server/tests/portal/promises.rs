@@ -262,8 +262,9 @@ async fn a_choice_keeps_its_terms_and_counts_whole_windows() {
         let same = t.call(&setup.ada, "PUT", &put, json!({"promise": one.class})).await.expect(200);
         assert_eq!(good_ppm(&same), 990_000, "{engine}");
         let other = create(setup, service("letters")).await;
-        let refused = t.call(&setup.ada, "PUT", &format!("{other}/promise"), json!({"promise": one.class}));
-        refused.await.problem(422, "request.invalid");
+        let path = format!("{other}/promise");
+        let refused = t.call(&setup.ada, "PUT", &path, json!({"promise": one.class})).await;
+        refused.problem(422, "request.invalid");
         let foreign = put.replace(&setup.org, &setup.other);
         t.call(&setup.bob, "PUT", &foreign, json!({})).await.problem(404, "object.not_found");
         t.get(&setup.bob, &put).await.problem(404, "object.not_found");

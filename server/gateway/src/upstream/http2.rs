@@ -16,9 +16,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::timeout;
 
 use super::{CONNECT_TIMEOUT, Connection, Failure, HEAD_BYTES, Upstream, too_late};
-use crate::bodies::RequestBody;
+use crate::bodies::{KeptBody, RequestBody};
 use crate::clock::now_ms;
-use crate::kept::KeptBody;
 
 /// Requests on one connection, which is what HTTP/2 asks servers to permit at least.
 const MAX_STREAMS: usize = 100;

@@ -4,7 +4,7 @@ use berth_serving::reports::{ServiceLoad, Use};
 use berth_serving::snapshot::ReplicaId;
 use berth_types::time::Timestamp;
 
-use crate::controller::inputs::LoadBoard;
+use crate::loads::LoadBoard;
 
 /// The reader of reports. Each report comes once, and names only services and replicas that the portal knows. A gateway
 /// is named by its number.

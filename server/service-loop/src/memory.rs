@@ -11,10 +11,10 @@ use berth_service_types::scaling::{Scaling, ScalingDecision};
 use berth_types::ids::RevisionId;
 use berth_types::time::Timestamp;
 
-use super::inputs::{Counts, LoadBoard};
+use berth_services::loads::{Counts, LoadBoard};
 use super::plan::{Judged, Refusal};
 use super::world::World;
-use crate::schedules;
+use berth_services::schedules;
 
 /// The number of replicas rises at once to at most twice the ready ones and this number.
 const STEP: u32 = 2;
@@ -199,7 +199,7 @@ mod tests {
     use berth_types::ids::ServiceId;
     use uuid::Uuid;
 
-    use crate::controller::world::{Revision, Terms};
+    use crate::world::{Revision, Terms};
 
     use super::*;
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use http::HeaderMap;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 
-use crate::bodies::{BodyError, RequestBody};
+use super::{BodyError, RequestBody};
 
 /// Bytes of a body that are kept.
 const MAX_KEPT: usize = 16 << 10;

@@ -13,6 +13,8 @@ use berth_service_types::services::ServiceState;
 use berth_types::ids::{JobId, RevisionId};
 use berth_types::time::Timestamp;
 
+use berth_services::loads::GatewayView;
+
 use super::world::{Replica, ReplicaJob, Revision, World};
 
 /// Failures in sequence after which a revision counts as not able to start.
@@ -29,19 +31,6 @@ pub const DRAIN_S: i64 = 600;
 const SNAPSHOT_S: i64 = 5;
 /// A replica is replaced this time in seconds before its end, or at half of a shorter life.
 const REPLACED_BEFORE_S: i64 = 600;
-
-/// A gateway that reports.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GatewayView {
-    /// The time of its last report.
-    pub at: Timestamp,
-    /// The number of its snapshot: the time of the snapshot in milliseconds.
-    pub snapshot: u64,
-    /// The requests of the service at the gateway, with those that wait.
-    pub requests: u64,
-    /// The draining replicas of which it has no request.
-    pub drained: BTreeSet<JobId>,
-}
 
 /// The judgement of a canary at a percentage.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,12 +15,23 @@ use berth_types::ids::{JobId, RevisionId, ServiceId};
 use berth_types::time::Timestamp;
 use tokio::sync::Notify;
 
-use super::plan::GatewayView;
-
 /// The most gateways in memory.
 const MAX_GATEWAYS: usize = 1_000;
 /// The most services that wait for a run of their own; beyond it all services run.
 const MAX_CHANGED: usize = 1_000;
+
+/// A gateway that reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatewayView {
+    /// The time of its last report.
+    pub at: Timestamp,
+    /// The number of its snapshot: the time of the snapshot in milliseconds.
+    pub snapshot: u64,
+    /// The requests of the service at the gateway, with those that wait.
+    pub requests: u64,
+    /// The draining replicas of which it has no request.
+    pub drained: BTreeSet<JobId>,
+}
 
 /// The counted requests of a revision since the begin of its watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -216,24 +227,24 @@ impl LoadBoard {
     }
 
     /// The counts of a revision; its watch begins with the first call.
-    pub(super) fn watch(&self, revision: RevisionId) -> Counts {
+    pub fn watch(&self, revision: RevisionId) -> Counts {
         *self.lock().watched.entry(revision).or_default()
     }
 
     /// Ends the watch of all other revisions, and forgets the replicas of all other services.
-    pub(super) fn retain(&self, revisions: &HashSet<RevisionId>, services: &HashSet<ServiceId>) {
+    pub fn retain(&self, revisions: &HashSet<RevisionId>, services: &HashSet<ServiceId>) {
         let mut board = self.lock();
         board.watched.retain(|revision, _| revisions.contains(revision));
         board.replicas.retain(|_, service| services.contains(service));
     }
 
     /// Adds the job of a replica, so that its changes wake the loop.
-    pub(super) fn add_replica(&self, job: JobId, service: ServiceId) {
+    pub fn add_replica(&self, job: JobId, service: ServiceId) {
         self.lock().replicas.insert(job, service);
     }
 
     /// Forgets the job of an ended replica.
-    pub(super) fn remove_replica(&self, job: JobId) {
+    pub fn remove_replica(&self, job: JobId) {
         let mut board = self.lock();
         if board.replicas.remove(&job).is_some() {
             board.gateways.values_mut().for_each(|state| {
@@ -249,7 +260,7 @@ impl LoadBoard {
     }
 
     /// Removes and returns the services that changed since the last call.
-    pub(super) fn take_changed(&self) -> Due {
+    pub fn take_changed(&self) -> Due {
         let mut board = self.lock();
         let changed = std::mem::take(&mut board.changed);
         if std::mem::take(&mut board.all_changed) { Due::All } else { Due::Some(changed) }

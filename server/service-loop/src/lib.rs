@@ -4,7 +4,6 @@
 //! then submits and ends jobs. A stop between these steps loses nothing: the next run finds a replica without a job, or
 //! a drained replica with one, and goes on.
 
-pub mod inputs;
 mod memory;
 mod plan;
 mod rollout;
@@ -28,12 +27,12 @@ use berth_types::jobs::NewJob;
 use berth_types::time::Timestamp;
 use tokio::sync::Mutex;
 
-use self::inputs::{Due, LoadBoard};
+use berth_services::loads::{Due, LoadBoard};
 use self::memory::{Memory, wanted};
 use self::plan::{Inputs, Named};
 use self::world::{ReplicaJob, Rows, Terms, World};
 use self::writes::{Basis, Planned};
-use crate::schedules;
+use berth_services::schedules;
 
 /// All services run at least this often, in milliseconds.
 const ALL_EVERY_MS: i64 = 5_000;

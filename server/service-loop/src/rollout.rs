@@ -1,10 +1,10 @@
-//! The rollout of the revisions of a service, from the rows of the loop and back. [`crate::rollouts`] has the mapping.
+//! The rollout of the revisions of a service, from the rows of the loop and back. [`berth_services::rollouts`] has the mapping.
 
 use berth_autoscaling::rollout::{Plan, RevisionNumber, Rollout};
 use berth_store::services::replicas::LoopRevision;
 use berth_store::services::revisions::StoredProgress;
 
-use crate::rollouts::{restored, stored};
+use berth_services::rollouts::{restored, stored};
 
 fn progress(row: &LoopRevision) -> StoredProgress {
     StoredProgress {
