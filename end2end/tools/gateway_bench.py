@@ -2,7 +2,7 @@
 """The benchmarks of a gateway: requests and streams through it to real replicas, with a key, a hold and a meter.
 
 `gateway_bench.py gateway` prints its figures as JSON. The replicas run server/gateway/examples/upstream.rs in their
-sandboxes, and server/gateway/examples/load.rs makes the load. HAProxy and nginx, where they are installed, pass the same
+sandboxes, and server/gateway/examples/gateway_load.rs makes the load. HAProxy and nginx, where they are installed, pass the same
 load to as many processes of the same upstream in the same run; they know no keys, hold nothing and use no TLS.
 BENCH_GATEWAY_SECONDS (10) is the length of each measurement, and BENCH_STREAMS (1000) the number of streams.
 """
@@ -91,13 +91,13 @@ http {{
 
 def build() -> None:
     """The upstream and the load. Python would be what is measured, so both are programs."""
-    argv = ["cargo", "build", "--quiet", "--release", "--workspace", "--example", "upstream", "--example", "load"]
+    argv = ["cargo", "build", "--quiet", "--release", "--workspace", "--example", "upstream", "--example", "gateway_load"]
     subprocess.run(argv, check=True, cwd=ROOT)
 
 
 def load(what: str, port: int, key: str | None, *more: str, opened: Callable[[], None] | None = None) -> dict[str, Any]:
     """The figures of one run of the load; `opened` is called while all streams are open."""
-    argv = [str(EXAMPLES / "load"), what, "--address", f"127.0.0.1:{port}", "--model", MODEL, "--seconds", str(SECONDS), *more]
+    argv = [str(EXAMPLES / "gateway_load"), what, "--address", f"127.0.0.1:{port}", "--model", MODEL, "--seconds", str(SECONDS), *more]
     # In the environment, where other people of this machine do not see it.
     env = os.environ | ({"LOAD_KEY": key} if key else {})
     with subprocess.Popen(argv, env=env, text=True, stdout=subprocess.PIPE) as process:
@@ -250,7 +250,7 @@ def through_gateway(site: ServiceSite) -> tuple[dict[str, Any], str, int, str]:
 
 def answers(port: int, key: str) -> bool:
     """Whether a request gets the answer of a replica: the gateway may have an older snapshot."""
-    argv = [str(EXAMPLES / "load"), "requests", "--address", f"127.0.0.1:{port}", "--model", MODEL, "--seconds", "1",
+    argv = [str(EXAMPLES / "gateway_load"), "requests", "--address", f"127.0.0.1:{port}", "--model", MODEL, "--seconds", "1",
             "--connections", "1"]
     done = subprocess.run(argv, env=os.environ | {"LOAD_KEY": key}, capture_output=True, text=True)
     return done.returncode == 0 and json.loads(done.stdout)["answers"] > 0

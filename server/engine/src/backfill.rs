@@ -257,8 +257,7 @@ fn try_next(
     let mut finished = true;
     let mut started = false;
     if seconds < fits {
-        let exclusions = Exclusions { bookings: &excluded, owners: &[], ..Exclusions::default() };
-        match place::find_places(engine, &own, now, run_end(now, seconds), exclusions) {
+        match hold::find_places_at_once(engine, (turn.job, &own, seconds), &excluded, now) {
             Some(places) => {
                 decide::start(engine, turn.job, &places, now, out);
                 backfill.representatives.clear();

@@ -10,8 +10,9 @@ use berth_types::time::Timestamp;
 use super::held::{Basis, HeldStart, hold_id, is_overdue};
 use super::ready::{self, ReadyTimes};
 use super::{Engine, node_pools, order, place, power, run_end};
-use berth_placement::calendar::{Booking, BookingKind, Exclusions, Expected, LATE_S};
+use berth_placement::calendar::{Booking, BookingKind, Exclusions, Expected, LATE_S, NodeSlots};
 use berth_placement::cluster::{BookingId, Models};
+use berth_placement::request::Ask;
 
 /// An estimate of a job's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +119,25 @@ pub(super) fn excluded_bookings(
         }
     }
     out
+}
+
+/// The places for a start at once. The job leaves firm held starts of others alone if it has a place beside them; the
+/// bookings `excluded` are no obstacle otherwise.
+pub(super) fn find_places_at_once(
+    engine: &mut Engine,
+    (job, ask, seconds): (JobId, &Ask, i64),
+    excluded: &[BookingId],
+    now: Timestamp,
+) -> Option<Vec<NodeSlots>> {
+    let until = run_end(now, seconds);
+    let with = |bookings| Exclusions { bookings, owners: &[], ..Exclusions::default() };
+    let gentle = excluded_bookings(engine, job, false, now);
+    if gentle.len() < excluded.len()
+        && let Some(places) = place::find_places(engine, ask, now, until, with(&gentle))
+    {
+        return Some(places);
+    }
+    place::find_places(engine, ask, now, until, with(excluded))
 }
 
 /// True if the obstacles to a job's held start differ from those at its search.

@@ -275,8 +275,7 @@ fn start_or_hold_first(engine: &mut Engine, pass: &mut PoolPass, now: Timestamp,
         return;
     };
     let excluded = hold::excluded_bookings(engine, head.job, true, now);
-    let excluded = Exclusions { bookings: &excluded, owners: &[], ..Exclusions::default() };
-    if let Some(places) = place::find_places(engine, &ask, now, run_end(now, seconds), excluded) {
+    if let Some(places) = hold::find_places_at_once(engine, (head.job, &ask, seconds), &excluded, now) {
         decide::start(engine, head.job, &places, now, out);
         return;
     }
@@ -344,7 +343,7 @@ fn start_aside(engine: &mut Engine, pool: u64, job: JobId, now: Timestamp, out: 
     let held = engine.calendar.get(hold_id(job)).map(|b| Booking { from: now, until, ..b.clone() });
     let places = match held.filter(|b| place::is_free_for(engine, b, &ask, now, excluded)) {
         Some(held) => Some(held.places),
-        None => place::find_places(engine, &ask, now, until, excluded),
+        None => hold::find_places_at_once(engine, (job, &ask, seconds), &bookings, now),
     };
     if let Some(places) = places {
         return decide::start(engine, job, &places, now, out);

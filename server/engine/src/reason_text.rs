@@ -236,8 +236,12 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
                     held.job, held.name
                 )
             },
-            "Wait for the next version of the volume, or submit the job with the volume read-only."
-                .to_owned(),
+            if held.saving {
+                "Wait for the next version of the volume.".to_owned()
+            } else {
+                "Wait for the next version of the volume, or submit the job with the volume read-only."
+                    .to_owned()
+            },
         ),
         Blocker::Booking(_, blocker) => reservation_text(*blocker, now),
         Blocker::Mode { boards } => (

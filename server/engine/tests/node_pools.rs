@@ -241,7 +241,8 @@ fn a_held_start_leaves_a_node_of_another_pool() {
     let first = held(&e);
     assert_eq!(first, [(job_id(3), at(1_010))]);
     // The first of the two runs is on the node that changes: both orders of nodes lead to the other one.
-    let on = |e: &Engine, n: usize| e.cluster().nodes()[n].ranks.iter().any(|rank| rank.owner.job == job_id(1));
+    let on =
+        |e: &Engine, n: usize| e.cluster().nodes()[n].ranks.iter().any(|rank| rank.owner.job == job_id(1));
     let n = if on(&e, 0) { 1 } else { 2 };
     put(&mut e, n, NodePool::Inference, 1);
     e.pass(at(30));

@@ -51,7 +51,11 @@ impl AnswerBody {
         let Terms { is_http2, deadline, .. } = answered.terms;
         let answer = Box::new(PassedAnswer::new(answered, exchange, idle));
         // A whole connection of HTTP/1.1 has this limit by itself.
-        if is_http2 { Self::Watched(WatchedAnswer::new(answer, idle, deadline)) } else { Self::Passed(answer) }
+        if is_http2 {
+            Self::Watched(WatchedAnswer::new(answer, idle, deadline))
+        } else {
+            Self::Passed(answer)
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use berth_serving::balancer::Outcome;
+use berth_serving::grpc::status_for_http;
 use berth_serving::refusals::{Fault, Refusal};
 use berth_serving::retries::{Progress, Try};
 use http::{Request, Response, StatusCode};
@@ -150,6 +151,16 @@ fn give_up(exchange: Exchange, callers: Option<Refusal>, is_late: bool) -> Refus
     Refusal::Replica(if is_late { Fault::Silent } else { Fault::Broken })
 }
 
+/// The answer to a call of gRPC for one of plain HTTP, whose body no client of gRPC can read.
+fn translated(http: StatusCode, mut exchange: Exchange) -> Response<AnswerBody> {
+    let status = status_for_http(http.as_u16());
+    exchange.note_grpc_status(status);
+    exchange.end();
+    let message =
+        format!("The replica answered with the HTTP status {} and no message of gRPC.", http.as_u16());
+    grpc::without_message(status, &message, AnswerBody::Whole(Bytes::new()))
+}
+
 /// The answer for the caller.
 fn answer(shared: &Shared, head: Head, rest: Rest<'_>) -> Response<AnswerBody> {
     let Head { mut answer, connection, upstream, mut exchange } = head;
@@ -163,6 +174,9 @@ fn answer(shared: &Shared, head: Head, rest: Rest<'_>) -> Response<AnswerBody> {
     exchange.answered(answer.status(), is_stream);
     if let Some(status) = grpc::status(answer.headers()).filter(|_| kind == AnswerKind::Grpc) {
         exchange.note_grpc_status(status);
+    }
+    if terms.is_grpc && kind != AnswerKind::Grpc {
+        return translated(answer.status(), exchange);
     }
     let idle = shared.settings.limits.idle;
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS

@@ -74,10 +74,15 @@ pub fn last_trailers(status: u16, message: &str) -> Frame<Bytes> {
 
 /// The answer to a refused call: only a head with a status, and an empty body.
 pub fn refused<B>(problem: &Problem, empty: B) -> Response<B> {
+    without_message(grpc::status(problem), &problem.detail, empty)
+}
+
+/// The answer with this status and no message: only a head, and an empty body.
+pub fn without_message<B>(status: u16, message: &str, empty: B) -> Response<B> {
     let mut answer = Response::new(empty);
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    put_status(headers, grpc::status(problem), &problem.detail);
+    put_status(headers, status, message);
     answer
 }
 

@@ -59,6 +59,7 @@ const TOO_MANY: u8 = 3;
 pub enum Connection {
     /// A whole connection.
     Http1(SendRequest<RequestBody>),
+    #[expect(dead_code, reason = "it is held: its end frees a stream of the connection")]
     Http2(Stream),
 }
 

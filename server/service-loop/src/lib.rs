@@ -27,11 +27,11 @@ use berth_types::jobs::NewJob;
 use berth_types::time::Timestamp;
 use tokio::sync::Mutex;
 
-use berth_services::loads::{Due, LoadBoard};
 use self::memory::{Memory, wanted};
 use self::plan::{Inputs, Named};
 use self::world::{ReplicaJob, Rows, Terms, World};
 use self::writes::{Basis, Planned};
+use berth_services::loads::{Due, LoadBoard};
 use berth_services::schedules;
 
 /// All services run at least this often, in milliseconds.

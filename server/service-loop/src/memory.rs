@@ -11,9 +11,9 @@ use berth_service_types::scaling::{Scaling, ScalingDecision};
 use berth_types::ids::RevisionId;
 use berth_types::time::Timestamp;
 
-use berth_services::loads::{Counts, LoadBoard};
 use super::plan::{Judged, Refusal};
 use super::world::World;
+use berth_services::loads::{Counts, LoadBoard};
 use berth_services::schedules;
 
 /// The number of replicas rises at once to at most twice the ready ones and this number.

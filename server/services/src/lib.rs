@@ -6,8 +6,8 @@ pub mod promises;
 pub use loads::LoadBoard;
 pub mod hosts;
 pub mod rollouts;
-pub mod schedules;
 pub mod routes;
+pub mod schedules;
 
 mod addresses;
 mod checks;

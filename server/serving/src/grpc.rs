@@ -69,6 +69,18 @@ pub fn status(problem: &Problem) -> u16 {
     }
 }
 
+/// The status that stands for an answer of HTTP without a message of gRPC (http-grpc-status-mapping.md of gRPC).
+pub const fn status_for_http(status: u16) -> u16 {
+    match status {
+        400 => INTERNAL,
+        401 => UNAUTHENTICATED,
+        403 => PERMISSION_DENIED,
+        404 => UNIMPLEMENTED,
+        429 | 502..=504 => UNAVAILABLE,
+        _ => UNKNOWN,
+    }
+}
+
 /// True for a status that blames the server, as 5xx does in HTTP.
 pub const fn is_fault_of_server(status: u16) -> bool {
     matches!(status, UNKNOWN | DEADLINE_EXCEEDED | UNIMPLEMENTED | INTERNAL | UNAVAILABLE | DATA_LOSS)

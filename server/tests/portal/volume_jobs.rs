@@ -85,6 +85,34 @@ async fn one_job_writes_a_volume_and_the_next_reads_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_dependent_job_reads_the_files_of_the_job_before() {
+    // The hand-over takes longer than a placement.
+    let (setup, relay) = with_latency().await;
+    let volumes = format!("/orgs/{}/volumes", setup.org);
+    setup.t.post(&setup.ada, &volumes, json!({"name": "data", "max_bytes": 5_000_000})).await.expect(201);
+    let data = json!([{"name": "data", "path": "/data", "mode": "ro"}]);
+    let started = "echo started; while ! test -e $BERTH_VOLUME_DATA/go; do sleep 0.05; done";
+    let write = format!(
+        "{started}; rm $BERTH_VOLUME_DATA/go; for n in 1 2 3; do echo $n > $BERTH_VOLUME_DATA/$n; done"
+    );
+    let writer = with_volume(&setup, "rw", &write).await;
+    let after = json!([{"job": writer, "condition": "finished"}]);
+    let read = "cat $BERTH_VOLUME_DATA/1 $BERTH_VOLUME_DATA/2 $BERTH_VOLUME_DATA/3";
+    let reader = setup.submit(json!({"script": read, "volumes": data, "depends_on": after})).await;
+    // An equal job without the dependency does not wait.
+    eventually("the writer", async || setup.log(&writer).await.starts_with(b"started").then_some(())).await;
+    let early = setup.submit(json!({"script": "ls $BERTH_VOLUME_DATA", "volumes": data})).await;
+    assert_eq!(setup.until_ended(&early).await["state"], "succeeded");
+    assert_eq!(setup.whole_log(&early).await, b"");
+    let go = setup.data.join("attempts").join(format!("{writer}-1")).join("volumes/0/go");
+    std::fs::write(go, "").unwrap();
+    let done = setup.until_ended(&reader).await;
+    assert_eq!(done["state"], "succeeded", "{done}");
+    assert_eq!(setup.whole_log(&reader).await, b"1\n2\n3\n");
+    drop(relay);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_second_start_on_a_node_needs_no_file_from_the_portal() {
     let mut setup = WorkerPortal::open().await;
     if !setup.data.join("cache").exists() {

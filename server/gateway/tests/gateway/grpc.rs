@@ -235,4 +235,5 @@ async fn a_replica_of_http1_answers_callers_of_http2() {
     let client = Client::connect(&stage).await;
     let failed = client.ask("one").await.unwrap_err();
     assert_eq!(failed.code(), Code::Unavailable, "the status of HTTP stands for one of gRPC: {failed:?}");
+    assert!(failed.message().contains("503"), "{failed:?}");
 }

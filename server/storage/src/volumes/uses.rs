@@ -1,14 +1,15 @@
 //! The uses of volumes by jobs: requested volumes, writers, and the versions of attempts.
 //!
 //! One attempt at a time writes to a volume, from its start until its hand-over is complete or no longer
-//! awaited. Readers have the version of their start and block no other job. A volume of a storage class has no
-//! versions and no such writer: its jobs share the files on the nodes.
+//! awaited. Readers have the version of their start and block no other job; a reader that depends on the writer
+//! starts after the hand-over. A volume of a storage class has no versions and no such writer: its jobs share the
+//! files on the nodes.
 
 use std::collections::HashMap;
 
 use berth_engine::HeldVolume;
 use berth_types::ids::{JobId, OrgId, VolumeId};
-use berth_types::jobs::{Failure, NewJob};
+use berth_types::jobs::{DependsOn, Failure, NewJob};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
 use berth_types::volumes::{JobVolume, VolumeMode};
@@ -30,6 +31,14 @@ pub struct VolumeWriter {
     pub job: JobId,
     /// Its attempt has ended, and the hand-over is not complete.
     pub saving: bool,
+}
+
+impl VolumeWriter {
+    /// Returns true if a job waits for this writer: it would write too, or it depends on the writer and would read
+    /// the files from before its end.
+    fn blocks(&self, writable: bool, depends_on: &[DependsOn]) -> bool {
+        writable || (self.saving && depends_on.iter().any(|dependency| dependency.job == self.job))
+    }
 }
 
 /// Refuses a submission that names a missing volume, or whose ranks would write to a volume of the portal together.
@@ -136,8 +145,7 @@ pub fn writes_volumes(job: &StoredJob) -> bool {
     job.spec.volumes.iter().any(|request| request.mode == VolumeMode::Rw)
 }
 
-/// The volumes of a job by id, each true if writable. `None` while another job writes to one of the writable
-/// ones.
+/// The volumes of a job by id, each true if writable. `None` while the job waits for the writer of a volume.
 pub async fn find_available(
     tx: &mut Tx<'_>,
     job: &StoredJob,
@@ -150,7 +158,11 @@ pub async fn find_available(
     }
     let requests = store::volumes::uses::list_requests(tx, job.id).await?;
     for (volume, writable) in &requests {
-        if *writable && find_writer(tx, *volume, now, awaited).await?.is_some() {
+        let writer = match *writable || !job.spec.depends_on.is_empty() {
+            true => find_writer(tx, *volume, now, awaited).await?,
+            false => None,
+        };
+        if writer.is_some_and(|writer| writer.blocks(*writable, &job.spec.depends_on)) {
             return Ok(None);
         }
     }
@@ -248,7 +260,14 @@ impl VolumeUses {
                     found
                 }
             };
-            if let Some(writer) = known {
+            let Some(writer) = known else { continue };
+            let depends_on = match row.writable {
+                true => Vec::new(),
+                false => store::jobs::find_any(tx, row.job_id)
+                    .await?
+                    .map_or_else(Vec::new, |job| job.spec.depends_on.clone()),
+            };
+            if writer.blocks(row.writable, &depends_on) {
                 let held = HeldVolume { name: row.name, job: writer.job, saving: writer.saving };
                 out.entry(row.job_id).or_insert(held);
             }

@@ -11,6 +11,7 @@ pub struct StoredVolumeRequest {
     pub volume_id: VolumeId,
     /// The name of the volume.
     pub name: String,
+    pub writable: bool,
 }
 
 /// A version of a volume that an attempt got.
@@ -54,7 +55,7 @@ pub async fn list_requests(tx: &mut Tx<'_>, job: JobId) -> Result<Vec<(VolumeId,
     list!(tx, (VolumeId, bool), sql, job)
 }
 
-/// Lists the requests of a queued job (`None`: of all queued jobs) to write to volumes.
+/// Lists the volumes that a queued job (`None`: each queued job) requests and to which an open attempt writes.
 pub async fn list_waiting_requests(
     tx: &mut Tx<'_>,
     job: Option<JobId>,
@@ -62,8 +63,10 @@ pub async fn list_waiting_requests(
     macro_rules! select_waiting {
         ($condition:literal) => {
             concat!(
-                "SELECT w.job_id, w.volume_id, v.name FROM job_volumes w JOIN jobs j ON j.id = w.job_id \
-                 JOIN volumes v ON v.id = w.volume_id WHERE w.writable = $1 AND j.state = 'queued'",
+                "SELECT w.job_id, w.volume_id, v.name, w.writable FROM job_volumes w JOIN jobs j ON j.id = w.job_id \
+                 JOIN volumes v ON v.id = w.volume_id WHERE j.state = 'queued' AND EXISTS (SELECT 1 \
+                 FROM volume_uses u JOIN attempts a ON a.job_id = u.job_id AND a.number = u.attempt \
+                 WHERE u.volume_id = w.volume_id AND u.writable = $1 AND a.is_open = $1)",
                 $condition,
                 " ORDER BY w.job_id, w.idx"
             )
@@ -96,11 +99,11 @@ pub async fn list_waiting_classes(
     }
 }
 
-/// Lists the queued jobs that request to write to a volume to which this job writes.
+/// Lists the queued jobs that request a volume to which this job writes.
 pub async fn list_jobs_behind(tx: &mut Tx<'_>, job: JobId) -> Result<Vec<JobId>, StoreError> {
     let sql = "SELECT DISTINCT w.job_id FROM job_volumes m JOIN job_volumes w ON w.volume_id = m.volume_id \
                JOIN jobs j ON j.id = w.job_id \
-               WHERE m.job_id = $1 AND m.writable = $2 AND w.writable = $2 AND j.state = 'queued'";
+               WHERE m.job_id = $1 AND m.writable = $2 AND j.state = 'queued'";
     let rows = list!(tx, (JobId,), sql, job, true)?;
     Ok(rows.into_iter().map(|(job,)| job).collect())
 }

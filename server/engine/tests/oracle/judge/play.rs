@@ -75,12 +75,8 @@ fn play_step(step: &Step, world: &mut World) -> Result<(), Fault> {
 /// Checks that a new engine holds the room that runs make for jobs.
 fn check_room_kept(world: &World, firm: &[usize]) -> Result<(), Fault> {
     let judge = Judge { world };
-    let makes_room = |job: usize| {
-        let preempted = |run: &Run| run.stopped_for == Some(job);
-        world.jobs.iter().any(|j| matches!(&j.state, State::Running(run) if preempted(run)))
-    };
     let lost = |job: &&usize| {
-        world.waits(**job) && judge.takes_part(**job) && makes_room(**job) && !is_firm(world, **job)
+        world.waits(**job) && judge.takes_part(**job) && judge.makes_room(**job) && !is_firm(world, **job)
     };
     match firm.iter().find(lost) {
         Some(job) => fault("c", format!("the room that was made for job {job} is lost by a restart")),

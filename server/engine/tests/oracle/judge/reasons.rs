@@ -47,8 +47,10 @@ impl Judge<'_> {
         let takes = |n: &usize| {
             let earlier = before(&self.turn(*n), &self.turn(job)) != Some(Ordering::Greater);
             let shared = self.world.budget.is_some() || self.job(*n).org == spec.org;
-            // A job whose preempted runs are late gets the first placement that becomes free.
-            *n != job && (earlier && shared || self.is_room_late(*n))
+            // Preempted runs make room for their job alone. A job whose preempted runs are late gets the first placement
+            // that becomes free.
+            let keeps_room = self.makes_room(*n) && !self.may_go_before(job, *n);
+            *n != job && (earlier && shared || keeps_room || self.is_room_late(*n))
         };
         if jobs == 1 && self.waiting().iter().any(takes) {
             return true;

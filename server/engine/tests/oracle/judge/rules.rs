@@ -272,7 +272,9 @@ impl Judge<'_> {
             self.world.waits(k.job) && !waits
         };
         let own = |k: &&HeldStart| k.job == job || self.job(k.job).inside != self.job(job).inside;
-        let stood = held_before.iter().filter(|k| k.firm && starts(k) && !own(k));
+        // With pools another job can take a room in the same pass that was closed to this one.
+        let is_lost = |k: &&HeldStart| self.world.waits(k.job) && !is_firm(self.world, k.job);
+        let stood = held_before.iter().filter(|k| k.firm && (starts(k) || is_lost(k)) && !own(k));
         let stood: Vec<Promise> = stood.map(|k| k.promise.clone()).collect();
         promises.extend(stood);
         let firm = |p: &Promise| held_before.iter().find(|k| k.firm && k.promise.id == p.id);

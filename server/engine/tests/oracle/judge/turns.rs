@@ -121,6 +121,12 @@ impl Judge<'_> {
         self.world.pools.iter().any(|pool| *pool != NodePool::Both)
     }
 
+    /// True if a run is preempted for job `n`.
+    pub(super) fn makes_room(&self, n: usize) -> bool {
+        let preempted = |run: &Run| run.stopped_for == Some(n);
+        self.world.jobs.iter().any(|j| matches!(&j.state, State::Running(run) if preempted(run)))
+    }
+
     /// True if a job may start in the room that preemptions made for job `n`: by the classes, and with pools in that of a
     /// replica only as a replica.
     pub(super) fn may_go_before(&self, job: usize, n: usize) -> bool {
