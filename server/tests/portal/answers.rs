@@ -43,7 +43,7 @@ async fn answer(
 async fn session_cookies_are_lax_random_and_hidden_from_scripts() {
     for https in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        let db = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+        let db = crate::common::new_sqlite(&dir.path().join("berth.db")).await;
         let t = TestPortal::with(db, |settings| Settings { https, ..settings });
         t.tenant("lab").await;
         let mut values = BTreeSet::new();
@@ -98,7 +98,7 @@ async fn no_answer_is_for_another_origin() {
 #[tokio::test]
 async fn a_request_without_https_is_redirected_by_no_route_of_the_api() {
     let dir = tempfile::tempdir().unwrap();
-    let db = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+    let db = crate::common::new_sqlite(&dir.path().join("berth.db")).await;
     let t = TestPortal::with(db, |settings| Settings {
         https: true,
         public_url: "https://berth.example".to_owned(),

@@ -365,7 +365,7 @@ async fn events_of_earlier_versions_are_chained_once() {
 #[tokio::test]
 async fn the_program_verifies_the_log_and_fails_at_a_fault() {
     let dir = tempfile::tempdir().unwrap();
-    let db = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+    let db = crate::common::new_sqlite(&dir.path().join("berth.db")).await;
     let t = TestPortal::with(db.clone(), |settings| berth_foundation::Settings {
         data: dir.path().to_owned(),
         ..settings

@@ -2,6 +2,7 @@
 //! during a job with a lease of a few seconds, workers with a full or broken disk, and workers with other
 //! clocks.
 
+use crate::netns::admin_command;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -126,7 +127,7 @@ struct Disk(PathBuf);
 
 /// Returns the error of a command, or `None` after success.
 fn command_error(program: &str, args: &[&OsStr]) -> Option<String> {
-    match Command::new(program).args(args).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output() {
+    match admin_command(program).args(args).output() {
         Ok(out) if out.status.success() => None,
         Ok(out) => Some(String::from_utf8_lossy(&out.stderr).into_owned()),
         Err(error) => Some(error.to_string()),

@@ -444,7 +444,7 @@ async fn answers_of_the_api_load_nothing_and_are_in_no_frame() {
 #[tokio::test]
 async fn all_hosts_of_https_are_for_https_only() {
     let dir = tempfile::tempdir().unwrap();
-    let db = berth_store::Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+    let db = crate::common::new_sqlite(&dir.path().join("berth.db")).await;
     let change = |settings| Settings {
         https: true,
         ports_origin: Some("https://ports.test".parse().unwrap()),

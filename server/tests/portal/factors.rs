@@ -410,7 +410,13 @@ async fn deliberate_acts_need_a_fresh_proof_of_people_with_a_factor() {
         ("PUT", format!("/operator/orgs/{org}/rdma"), json!({"granted": true})),
         ("PUT", format!("/operator/orgs/{org}/egress-policy"), json!({"internet": true})),
         ("POST", "/operator/gateways".to_owned(), json!({"name": "gateway-1"})),
+        ("POST", "/operator/gateways/gw_00000000000000000000000001/token".to_owned(), Value::Null),
         ("DELETE", "/operator/gateways/gw_00000000000000000000000001".to_owned(), Value::Null),
+        (
+            "PUT",
+            format!("/operator/orgs/{org}/service-hosts"),
+            json!({"host": "a.example.org", "confirmed": true}),
+        ),
         ("POST", "/operator/promises".to_owned(), promise.clone()),
         ("PATCH", "/operator/promises/prom_00000000000000000000000001".to_owned(), json!({})),
         ("DELETE", "/operator/promises/prom_00000000000000000000000001".to_owned(), Value::Null),

@@ -313,7 +313,7 @@ async fn a_job_with_conflicting_paths_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn files_beyond_the_storage_limit_are_refused_and_old_files_expire() {
     let dir = tempfile::tempdir().unwrap();
-    let db = berth_store::Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+    let db = crate::common::new_sqlite(&dir.path().join("berth.db")).await;
     let t =
         TestPortal::with(db, |settings| berth_foundation::Settings { org_storage_bytes: 10_000, ..settings });
     let mut setup = without_worker_on(t).await;

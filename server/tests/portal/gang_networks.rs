@@ -1,6 +1,7 @@
 //! Tests of the network between the ranks of a job on two nodes, with real packets.
 
-use std::process::{Command, Stdio};
+use crate::netns::admin_command;
+use std::process::Stdio;
 
 use crate::common::left_out::left_out;
 use crate::namespaced::{Capture, Captured, NamespacedCluster, Tenant, WORKERS, rank_namespaces, serve};
@@ -355,13 +356,9 @@ async fn gangs_on_vxlan_send_plain_packets_to_their_own_ranks_alone() {
 
 /// Changes the queue of packets from the hub to a place by `tc`. `false`: this machine cannot.
 fn change_queue(cluster: &NamespacedCluster, change: &str) -> bool {
-    let done = cluster.net.inside("hub", || {
-        Command::new("tc")
-            .args(change.split_whitespace())
-            .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
-            .stderr(Stdio::null())
-            .status()
-    });
+    let done = cluster
+        .net
+        .inside("hub", || admin_command("tc").args(change.split_whitespace()).stderr(Stdio::null()).status());
     done.is_ok_and(|status| status.success())
 }
 

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 #[tokio::test]
 async fn maintenance_keeps_boards_free_and_the_calendar_hides_foreign_names() {
-    let setup =
-        IdlePortal::on(Db::sqlite(&tempfile::tempdir().unwrap().keep().join("berth.db")).await.unwrap())
-            .await;
+    let setup = IdlePortal::on(
+        crate::common::new_sqlite(&tempfile::tempdir().unwrap().keep().join("berth.db")).await,
+    )
+    .await;
     let reserved = setup.reserve(1, 2, setup.at(DAY), setup.at(2 * DAY)).await;
     let taken = reserved["devices"][0]["node"].clone();
     let free = if taken == json!(node(1)) { json!(node(2)) } else { json!(node(1)) };

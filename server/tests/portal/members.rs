@@ -454,7 +454,7 @@ async fn invitation_mails_to_one_address_are_throttled() {
 #[tokio::test]
 async fn an_invitation_works_with_closed_sign_up() {
     let dir = tempfile::tempdir().unwrap();
-    let db = store::Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+    let db = crate::common::new_sqlite(&dir.path().join("berth.db")).await;
     // The mail server does not answer. With a mail server the link is only in the mail.
     let t = TestPortal::with(db, |mut settings| {
         settings.sign_up_open = false;

@@ -158,7 +158,7 @@ async fn events_without_a_valid_stripe_signature_are_refused() {
 }
 
 async fn sqlite() -> Db {
-    Db::sqlite(&tempfile::tempdir().unwrap().keep().join("berth.db")).await.unwrap()
+    crate::common::new_sqlite(&tempfile::tempdir().unwrap().keep().join("berth.db")).await
 }
 
 /// Returns all permutations of `n` items.

@@ -368,7 +368,7 @@ fn credit_once(prepared: &PreparedData, data: &Path, point: &'static str) {
 async fn a_credit_is_posted_once_after_a_kill_at_each_point() {
     let dir = tempfile::tempdir().unwrap();
     let secrets_key = Some(dir.path().join("secrets.key"));
-    let db = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+    let db = crate::common::new_sqlite(&dir.path().join("berth.db")).await;
     let t = TestPortal::with(db, |settings| Settings { secrets_key, ..settings });
     PreparedData::set_clock(&t, 60).await;
     let setup = IdlePortal::with_portal(t).await;

@@ -258,9 +258,10 @@ async fn extensions_and_repeats_respect_conflicts_quota_and_credit() {
 
 #[tokio::test]
 async fn invalid_windows_and_sizes_are_refused_at_their_fields() {
-    let setup =
-        IdlePortal::on(Db::sqlite(&tempfile::tempdir().unwrap().keep().join("berth.db")).await.unwrap())
-            .await;
+    let setup = IdlePortal::on(
+        crate::common::new_sqlite(&tempfile::tempdir().unwrap().keep().join("berth.db")).await,
+    )
+    .await;
     let path = format!("/orgs/{}/quotes", setup.org);
     let with = |pointer: &str, value: Value| {
         let mut body = setup.quote_request(1, 1, setup.at(HOUR), setup.at(2 * HOUR));

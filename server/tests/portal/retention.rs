@@ -256,7 +256,7 @@ async fn directories_that_fail_do_not_hold_up_newer_jobs() {
 /// A portal whose mark of free space follows from the free bytes.
 async fn portal_with_mark(mark: fn(u64) -> u64) -> (TestPortal, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let db = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+    let db = crate::common::new_sqlite(&dir.path().join("berth.db")).await;
     let t = TestPortal::with(db, |settings| {
         let min_free_bytes = mark(free_bytes(&settings.data).unwrap());
         Settings { min_free_bytes, ..settings }

@@ -472,7 +472,7 @@ fn replica_once(prepared: &PreparedData, data: &Path, point: &'static str) {
 async fn a_replica_exists_once_after_a_kill_before_its_submission() {
     let dir = tempfile::tempdir().unwrap();
     let secrets_key = Some(dir.path().join("secrets.key"));
-    let db = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+    let db = crate::common::new_sqlite(&dir.path().join("berth.db")).await;
     let t = TestPortal::with(db, |settings| Settings { secrets_key, ..settings });
     PreparedData::set_clock(&t, 60).await;
     let setup = IdlePortal::with_portal(t).await;

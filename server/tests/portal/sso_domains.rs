@@ -253,7 +253,7 @@ async fn an_operator_overrules_the_record_of_a_domain() {
 async fn checks_and_their_answers_are_bounded() {
     let dns = FakeDns::open().await;
     let dir = tempfile::tempdir().unwrap();
-    let s = setup(Db::sqlite(&dir.path().join("berth.db")).await.unwrap(), &dns).await;
+    let s = setup(crate::common::new_sqlite(&dir.path().join("berth.db")).await, &dns).await;
     let value = record(&domain(&s).await);
     let mut texts = vec!["other"; 20];
     texts.push(&value);

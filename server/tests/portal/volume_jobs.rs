@@ -297,7 +297,7 @@ async fn a_bucket_gets_whole_files_and_keeps_no_parts() {
 async fn jobs_read_and_write_files_that_are_in_a_bucket() {
     let (bucket, settings) = FakeBucket::open().await;
     let dir = tempfile::tempdir().unwrap();
-    let db = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+    let db = crate::common::new_sqlite(&dir.path().join("berth.db")).await;
     let with = |other| Settings { object_store: Some(settings.into()), ..other };
     let setup = WorkerPortal::on(TestPortal::with(db, with)).await;
     let volumes = format!("/orgs/{}/volumes", setup.org);

@@ -11,6 +11,7 @@ pub mod described;
 #[path = "../../../../worker/tests/left_out/mod.rs"]
 pub mod left_out;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,6 +29,8 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 use rand::SeedableRng;
 use serde_json::{Value, json};
+use sqlx::Connection;
+use tokio::sync::OnceCell;
 use tower::ServiceExt;
 
 pub const PASSWORD: &str = "lantern quay seven drizzle";
@@ -61,27 +64,64 @@ pub enum StoreLocation {
     Postgres(String),
 }
 
+/// Opens a new SQLite database in `file`: a copy of one with all migrations, since their application takes longer than
+/// most tests.
+pub async fn new_sqlite(file: &Path) -> Db {
+    static MIGRATED: OnceCell<Vec<u8>> = OnceCell::const_new();
+    let migrated = MIGRATED.get_or_init(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, whole) = (dir.path().join("first.db"), dir.path().join("whole.db"));
+        drop(Db::sqlite(&first).await.unwrap());
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&first);
+        let mut conn = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
+        let copy = sqlx::AssertSqlSafe(format!("VACUUM INTO '{}'", whole.display()));
+        sqlx::query(copy).execute(&mut conn).await.unwrap();
+        std::fs::read(whole).unwrap()
+    });
+    std::fs::write(file, migrated.await).unwrap();
+    Db::sqlite(file).await.unwrap()
+}
+
+/// Opens a new Postgres database on the server at `base`: a copy of one with all migrations. Returns its address too.
+async fn new_postgres(base: &str, name: &str) -> (Db, String) {
+    static MIGRATED: OnceCell<String> = OnceCell::const_new();
+    let mut admin = sqlx::PgConnection::connect(&format!("{base}/postgres")).await.unwrap();
+    let migrated = MIGRATED.get_or_init(async || {
+        let name = format!("migrated_{}", std::process::id());
+        run(&mut admin, format!("CREATE DATABASE {name}")).await;
+        drop(Db::postgres(&format!("{base}/{name}")).await.unwrap());
+        // A database with sessions cannot be copied.
+        run(&mut admin, format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false")).await;
+        let sessions =
+            format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'");
+        run(&mut admin, sessions).await;
+        name
+    });
+    let migrated = migrated.await;
+    run(&mut admin, format!("CREATE DATABASE {name} TEMPLATE {migrated}")).await;
+    let url = format!("{base}/{name}");
+    (Db::postgres(&url).await.unwrap(), url)
+}
+
+async fn run(admin: &mut sqlx::PgConnection, sql: String) {
+    sqlx::query(sqlx::AssertSqlSafe(sql)).execute(admin).await.unwrap();
+}
+
 /// Creates one empty store per available engine: SQLite always, PostgreSQL if `BERTH_TEST_POSTGRES` names a
 /// server with the right to create databases.
 pub async fn engines(name: &str) -> Vec<(&'static str, Db, StoreLocation)> {
     let dir = tempfile::tempdir().unwrap();
     let mut out =
-        vec![("sqlite", Db::sqlite(&dir.path().join("berth.db")).await.unwrap(), StoreLocation::Sqlite(dir))];
+        vec![("sqlite", new_sqlite(&dir.path().join("berth.db")).await, StoreLocation::Sqlite(dir))];
     match std::env::var("BERTH_TEST_POSTGRES") {
         Err(_) => eprintln!("Postgres is left out: BERTH_TEST_POSTGRES is not set"),
         Ok(base) => {
-            use sqlx::Connection;
             // Two tests may use the same name.
             static DATABASES: AtomicU64 = AtomicU64::new(0);
             let number = DATABASES.fetch_add(1, Ordering::SeqCst);
             let database = format!("{name}_{}_{number}", std::process::id());
-            let mut admin = sqlx::PgConnection::connect(&format!("{base}/postgres")).await.unwrap();
-            sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {database}")))
-                .execute(&mut admin)
-                .await
-                .unwrap();
-            let url = format!("{base}/{database}");
-            out.push(("postgres", Db::postgres(&url).await.unwrap(), StoreLocation::Postgres(url)));
+            let (db, url) = new_postgres(&base, &database).await;
+            out.push(("postgres", db, StoreLocation::Postgres(url)));
         }
     }
     out
@@ -129,7 +169,7 @@ pub enum Caller {
 impl TestPortal {
     pub async fn sqlite() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let db = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+        let db = new_sqlite(&dir.path().join("berth.db")).await;
         let mut portal = Self::on(db);
         portal.location = Some(StoreLocation::Sqlite(dir));
         portal

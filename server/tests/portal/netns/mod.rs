@@ -26,13 +26,18 @@ pub struct Net {
     made: Vec<String>,
 }
 
+/// A command of the administrator. Its path is searched by `env`: std copies this whole process for a program that it
+/// has to search itself, and the process of the tests is large.
+pub fn admin_command(program: &str) -> Command {
+    let mut command = Command::new("/usr/bin/env");
+    command.args(["PATH=/usr/sbin:/sbin:/usr/bin:/bin", program]);
+    command
+}
+
 /// Runs `ip` with these arguments; returns its output or its error.
 fn ip(arguments: &str) -> Result<String, String> {
-    let out = Command::new("ip")
-        .args(arguments.split_whitespace())
-        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
-        .output()
-        .map_err(|e| format!("ip: {e}"))?;
+    let out =
+        admin_command("ip").args(arguments.split_whitespace()).output().map_err(|e| format!("ip: {e}"))?;
     if out.status.success() {
         Ok(String::from_utf8_lossy(&out.stdout).into_owned())
     } else {
