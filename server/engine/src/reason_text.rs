@@ -4,6 +4,7 @@ use berth_types::ids::JobId;
 use berth_types::jobs::{Blocker as ApiBlocker, Explanation};
 use berth_types::time::{Timestamp, duration_text};
 
+use super::facts::HeldVolume;
 use super::reasons::{Blocker, PowerShortage, ReservationBlocker, SuggestedChange, WaitReasons};
 use berth_placement::power::watts_text;
 use berth_placement::quotas::{Exceeded, LimitKind};
@@ -217,6 +218,22 @@ fn storage_text(nodes: u32, class: &str, device: &str) -> (&'static str, String,
     )
 }
 
+fn volume_text(held: &HeldVolume) -> (&'static str, String, String) {
+    let HeldVolume { name, job, saving } = held;
+    let (detail, change) = if *saving {
+        (
+            format!("The files of {job} are being uploaded to the volume {name}."),
+            "Wait for the next version of the volume.",
+        )
+    } else {
+        (
+            format!("{job} writes to the volume {name}, and a volume has one writer at a time."),
+            "Wait for the next version of the volume, or submit the job with the volume read-only.",
+        )
+    };
+    ("volume.busy", detail, change.to_owned())
+}
+
 fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> ApiBlocker {
     let device = request.text();
     let (code, detail, change) = match blocker {
@@ -226,23 +243,7 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
             "Submit another job with a valid request.".to_owned(),
         ),
         Blocker::Dependency(jobs) => dependency_text(jobs),
-        Blocker::Volume(held) => (
-            "volume.busy",
-            if held.saving {
-                format!("The files of {} are being uploaded to the volume {}.", held.job, held.name)
-            } else {
-                format!(
-                    "{} writes to the volume {}, and a volume has one writer at a time.",
-                    held.job, held.name
-                )
-            },
-            if held.saving {
-                "Wait for the next version of the volume.".to_owned()
-            } else {
-                "Wait for the next version of the volume, or submit the job with the volume read-only."
-                    .to_owned()
-            },
-        ),
+        Blocker::Volume(held) => volume_text(held),
         Blocker::Booking(_, blocker) => reservation_text(*blocker, now),
         Blocker::Mode { boards } => (
             "capacity.mode",

@@ -260,7 +260,7 @@ impl VolumeUses {
                     found
                 }
             };
-            let Some(writer) = known else { continue };
+            let Some(writer) = known.filter(|writer| row.writable || writer.saving) else { continue };
             let depends_on = match row.writable {
                 true => Vec::new(),
                 false => store::jobs::find_any(tx, row.job_id)

@@ -64,9 +64,9 @@ pub async fn list_waiting_requests(
         ($condition:literal) => {
             concat!(
                 "SELECT w.job_id, w.volume_id, v.name, w.writable FROM job_volumes w JOIN jobs j ON j.id = w.job_id \
-                 JOIN volumes v ON v.id = w.volume_id WHERE j.state = 'queued' AND EXISTS (SELECT 1 \
+                 JOIN volumes v ON v.id = w.volume_id WHERE j.state = 'queued' AND w.volume_id IN (SELECT u.volume_id \
                  FROM volume_uses u JOIN attempts a ON a.job_id = u.job_id AND a.number = u.attempt \
-                 WHERE u.volume_id = w.volume_id AND u.writable = $1 AND a.is_open = $1)",
+                 WHERE u.writable = $1 AND a.is_open = $1)",
                 $condition,
                 " ORDER BY w.job_id, w.idx"
             )
