@@ -39,6 +39,7 @@ import screens_bench
 import service_chaos
 import worker_bench
 import terminal_bench
+import troughs_bench
 from rest import Api, Failed, find_json, put_json
 from sse import Splitter, events, request
 
@@ -321,7 +322,8 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
     "durable-submissions": durable_submissions,
 } | {names: partial(bench, row) for names, bench in (placement_bench.BENCHES | books_bench.BENCHES | worker_bench.BENCHES
     | metrics_bench.BENCHES | planner_bench.BENCHES | screens_bench.BENCHES | pace_bench.BENCHES | oracle_live.BENCHES
-    | fuzz.BENCHES | attack.BENCHES | network_bench.BENCHES | gateway_bench.BENCHES | service_chaos.BENCHES).items()}
+    | fuzz.BENCHES | attack.BENCHES | network_bench.BENCHES | gateway_bench.BENCHES | service_chaos.BENCHES
+    | troughs_bench.BENCHES).items()}
 
 
 def show(machine: dict[str, float], rows: list[Row]) -> None:
