@@ -12,7 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use berth_foundation::{Change, Listener, Settings};
 use berth_server::openapi::document;
 use berth_server::web;
-use berth_store::{self as store, Db};
+use berth_store as store;
 use berth_types::problems::Problem;
 use futures::FutureExt;
 use serde_json::{Value, json};

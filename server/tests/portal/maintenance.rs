@@ -2,7 +2,6 @@
 
 use crate::idle_portal::{DAY, HOUR, IdlePortal, node};
 use crate::operators;
-use berth_store::Db;
 use berth_types::time::Timestamp;
 use serde_json::{Value, json};
 

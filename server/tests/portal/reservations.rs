@@ -2,7 +2,7 @@
 
 use crate::common::engines;
 use crate::idle_portal::{DAY, HOUR, IdlePortal, node};
-use berth_store::{self as store, Db};
+use berth_store as store;
 use berth_types::ids::OrgId;
 use berth_types::reservations::Quote;
 use berth_types::time::Timestamp;

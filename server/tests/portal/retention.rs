@@ -6,7 +6,6 @@ use crate::common::{Caller, TestPortal, engines, job};
 use berth_foundation::Settings;
 use berth_foundation::disk::free_bytes;
 use berth_recordings::open_append;
-use berth_store::Db;
 use berth_types::ids::JobId;
 use serde_json::{Value, json};
 

@@ -14,7 +14,6 @@ use berth_jobs::assignments::RankStart;
 use berth_jobs::reports::{AttemptPhase as Phase, AttemptReport};
 use berth_serving::reports::ServiceLoad;
 use berth_serving::snapshot::ReplicaId;
-use berth_store::Db;
 use berth_types::ids::{JobId, NodeId};
 use berth_types::jobs::Failure;
 use futures::FutureExt;

@@ -8,7 +8,6 @@ use crate::volumes::{put, raw, until_stored};
 use crate::worker_portal::{WorkerPortal, eventually, without_worker};
 use berth_foundation::Settings;
 use berth_foundation::objects::Objects;
-use berth_store::Db;
 use futures::TryStreamExt;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
