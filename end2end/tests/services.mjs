@@ -27,7 +27,7 @@ address = ("127.0.0.1", int(os.environ["PORT"]))
 http.server.ThreadingHTTPServer(address, Answer).serve_forever()
 `;
 
-let demo, browser, operator, owner, view, page, service;
+let demo, browser, operator, owner, view, page, service, ebb;
 
 before(async () => {
   demo = await startDemo();
@@ -158,23 +158,39 @@ test('a schedule is added and removed by the keyboard, also on a phone', async (
   const window = scaling.getByRole('group', { name: 'Window 1' });
   const fromDay = window.getByRole('combobox', { name: 'From day' });
   await waitFor('the focus', () => fromDay.evaluate((element) => element === document.activeElement));
+  // A chosen day alone makes no blank row: nothing disappears.
+  await window.getByRole('combobox', { name: 'Until day' }).selectOption('sunday');
+  await scaling.getByRole('button', { name: 'Change scaling' }).click();
+  await window.getByText('Window 1, begin: Enter a time, such as 08:00.').waitFor();
+  await fromDay.focus();
   await page.keyboard.press('Tab');
   await page.keyboard.type('noon');
   await scaling.getByRole('button', { name: 'Change scaling' }).click();
   await window.locator('[aria-invalid="true"]').first().waitFor();
   assert.deepEqual([...(await axeFindings(page)), ...(await widthFindings(page))], []);
   await window.getByRole('textbox', { name: 'From', exact: true }).fill('0:00');
-  await window.getByRole('combobox', { name: 'Until day' }).selectOption('sunday');
   await window.getByRole('textbox', { name: 'Until', exact: true }).fill('24:00');
-  await scaling.getByRole('textbox', { name: 'Time zone of the schedule' }).fill('Oslo');
+  await scaling.getByRole('textbox', { name: 'Time zone' }).fill('Oslo');
   await window.getByRole('textbox', { name: 'Replicas', exact: true }).fill('2');
   await window.getByRole('combobox', { name: 'From day' }).selectOption('tuesday');
   await scaling.getByRole('button', { name: 'Change scaling' }).click();
   await scaling.locator('#schedule-zone[aria-invalid="true"]').waitFor();
-  await scaling.getByRole('textbox', { name: 'Time zone of the schedule' }).fill('Europe/Oslo');
+  await scaling.getByRole('textbox', { name: 'Time zone' }).fill('Europe/Oslo');
   await scaling.getByRole('button', { name: 'Change scaling' }).click();
   await scaling.waitFor({ state: 'hidden' });
   await page.getByText('Schedule: Tuesday 00:00 to Monday 00:00 at least 2 replicas (Europe/Oslo).').waitFor();
+  // The refusal of the time zone is a fault of the console only.
+  view.faults.splice(0);
+  // Each opening has rows of its own.
+  for (let opening = 0; opening < 2; opening += 1) {
+    await button('Change scaling').click();
+    assert.equal(await window.getByRole('textbox', { name: 'Replicas', exact: true }).inputValue(), '2');
+    await window.getByRole('textbox', { name: 'Replicas', exact: true }).fill('many');
+    await scaling.getByRole('button', { name: 'Change scaling' }).click();
+    await window.locator('[aria-invalid="true"]').first().waitFor();
+    await scaling.getByRole('button', { name: 'Keep scaling' }).click();
+    await scaling.waitFor({ state: 'hidden' });
+  }
   await button('Change scaling').click();
   await window.getByRole('button', { name: 'Remove' }).focus();
   await page.keyboard.press('Enter');
@@ -183,8 +199,7 @@ test('a schedule is added and removed by the keyboard, also on a phone', async (
   await scaling.waitFor({ state: 'hidden' });
   await page.getByText('The service keeps 2 replicas.').waitFor();
   await page.setViewportSize(SIZES[0]);
-  // The refusal of the time zone is a fault of the console only.
-  view.faults.splice(0);
+  assert.deepEqual(view.faults, []);
 });
 
 test('host names, access and the steps of canaries are changed by the settings', async () => {
@@ -200,7 +215,12 @@ test('host names, access and the steps of canaries are changed by the settings',
   await settings.getByRole('checkbox', { name: 'The next step follows by itself' }).uncheck();
   await settings.getByRole('button', { name: 'Change settings' }).click();
   await settings.waitFor({ state: 'hidden' });
-  await page.getByText('Also at tide.example.org.').waitFor();
+  await page.getByText('tide.example.org is not confirmed, so it does not lead to the service.').waitFor();
+  await button('Check now the record of tide.example.org').waitFor();
+  await page.getByText('A person sends more traffic to a good canary.').waitFor();
+  const proof = { host: 'tide.example.org', confirmed: true };
+  await operator('PUT', `/operator/orgs/${owner.org}/service-hosts`, proof);
+  await page.getByText('The service also has the host name tide.example.org.').waitFor();
   await page.locator('.page__head').getByText('public', { exact: true }).waitFor();
   const { rollout } = await owner.api('GET', services(`/${service}`));
   assert.deepEqual(rollout, { min_requests: 20, min_seconds: 60, error_percent: 5, automatic: false });
@@ -210,14 +230,43 @@ test('host names, access and the steps of canaries are changed by the settings',
   await settings.waitFor({ state: 'hidden' });
 });
 
+test('the settings with the rows of models open again after a cancel', async () => {
+  const job = { name: 'ebb', offering: SLICE, max_duration_s: 3_600, script: server('ebb') };
+  const made = await owner.api('POST', services(), {
+    name: 'ebb', protocol: 'openai', models: [{ name: 'ebb-1', context_tokens: 4_096 }],
+    revision: { job, port: 8_000, readiness_path: '/', ready_within_s: 600, concurrency: 4 },
+  });
+  ebb = made.id;
+  // The settings and the price need no replica.
+  await owner.api('PATCH', services(`/${ebb}`), { stopped: true });
+  await page.goto(inOrg(owner.slug, `/services/${ebb}`));
+  await settled(page);
+  await awake(button('Change settings'));
+  const settings = dialog('Settings of ebb');
+  const model = settings.getByRole('group', { name: 'Model 1' });
+  for (let opening = 0; opening < 2; opening += 1) {
+    await button('Change settings').click();
+    assert.equal(await model.getByRole('textbox', { name: 'Model name' }).inputValue(), 'ebb-1');
+    await model.getByRole('textbox', { name: 'Context tokens' }).fill('many');
+    await settings.getByRole('button', { name: 'Change settings' }).click();
+    await model.locator('[aria-invalid="true"]').waitFor();
+    await settings.getByRole('button', { name: 'Keep settings' }).click();
+    await settings.waitFor({ state: 'hidden' });
+  }
+  assert.deepEqual(view.faults, []);
+});
+
 test('an operator sets the price of the tokens of a service', async () => {
   const one = await openPage(browser, demo.url, { headers: await signIn(demo.url, demo.operator), viewport: SIZES[1] });
   await one.page.goto('/operator/token-prices');
   await settled(one.page);
-  const set = one.page.getByRole('button', { name: 'Set the price of tide' });
+  // Plain HTTP has no tokens.
+  await one.page.getByRole('row').filter({ hasText: 'tide' }).getByText('no tokens').first().waitFor();
+  assert.equal(await one.page.getByRole('button', { name: 'Set the price of tide' }).count(), 0);
+  const set = one.page.getByRole('button', { name: 'Set the price of ebb' });
   await set.and(one.page.locator(':enabled')).waitFor();
   await set.click();
-  const prices = one.page.getByRole('dialog', { name: 'Price of the tokens of tide' });
+  const prices = one.page.getByRole('dialog', { name: 'Price of the tokens of ebb' });
   await prices.getByRole('textbox', { name: 'Prompts' }).fill('free');
   await prices.getByRole('button', { name: 'Set price' }).click();
   await prices.locator('#price-prompts[aria-invalid="true"]').waitFor();
@@ -226,13 +275,14 @@ test('an operator sets the price of the tokens of a service', async () => {
   assert.deepEqual([...(await axeFindings(one.page)), ...(await widthFindings(one.page))], []);
   await prices.getByRole('button', { name: 'Set price' }).click();
   await prices.waitFor({ state: 'hidden' });
-  const row = one.page.getByRole('row').filter({ hasText: 'tide' });
+  const row = one.page.getByRole('row').filter({ hasText: 'ebb' });
   await row.getByText('$0.15 for a million').waitFor();
   await row.getByText('$0.60 for a million').waitFor();
-  const { token_price: price } = await owner.api('GET', services(`/${service}`));
+  const { token_price: price } = await owner.api('GET', services(`/${ebb}`));
   assert.deepEqual(price, { prompt_micros_per_million: 150_000, completion_micros_per_million: 600_000 });
-  const free = { prompt_micros_per_million: 0, completion_micros_per_million: 0 };
-  await operator('PUT', `/operator/services/${service}/token-price`, free);
+  await page.getByText('$0.15 for a million prompt tokens, $0.60 for a million completion tokens').waitFor();
+  await openService();
+  await owner.api('DELETE', services(`/${ebb}`));
   assert.deepEqual(one.faults, []);
   await one.close();
 });
@@ -382,6 +432,13 @@ test('an operator adds and removes a gateway', async () => {
     const policy = (await fetch(`${demo.url}/sign-in`)).headers.get('content-security-policy');
     return /connect-src 'self'[^;]* https:\/\/models\.example\.org[ ;]/.test(policy);
   });
+  await one.page.getByRole('button', { name: 'New token for edge-9' }).click();
+  const renewal = one.page.getByRole('dialog', { name: 'Replace the token of edge-9?' });
+  await renewal.getByRole('button', { name: 'Replace token' }).click();
+  await one.page.getByText('restart the gateway with the same data directory.').and(one.page.locator('.secret p')).waitFor();
+  assert.equal(await one.page.getByRole('group', { name: 'Start of the gateway' }).count(), 0);
+  assert.notEqual(await one.page.getByRole('group', { name: 'Token of the gateway' }).locator('code').innerText(), token);
+  await waitFor('the focus', () => one.page.evaluate(() => document.activeElement?.id === 'gateway-token'));
   await one.page.getByRole('button', { name: 'Remove edge-9' }).click();
   await one.page.getByRole('dialog', { name: 'Remove edge-9?' }).getByRole('button', { name: 'Remove gateway' }).click();
   await one.page.getByRole('row').filter({ hasText: 'edge-9' }).waitFor({ state: 'detached' });

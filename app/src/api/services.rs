@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use berth_service_types::gateways::GatewayAddress;
+use berth_service_types::hosts::{CheckHost, ServiceHost};
 use berth_service_types::revisions::{NewRevision, PutTraffic, Revision};
 use berth_service_types::services::{NewService, PatchService, Service, ServiceHour, TokenPrice};
 use berth_types::Page;
@@ -77,10 +78,12 @@ pub fn newest_revision(
         let Some(newest) = revisions.items.into_iter().next() else { return Ok((known, None, false)) };
         let whole: Answer<NewRevision> =
             sender.get(&format!("{path}/revisions/{}/specification", newest.id)).await;
-        Ok(match whole {
-            Ok(whole) => (known, Some(whole), true),
-            Err(_) => (known, Some(newest.spec), false),
-        })
+        match whole {
+            Ok(whole) => Ok((known, Some(whole), true)),
+            Err(problem) if problem.status == 403 => Ok((known, Some(newest.spec), false)),
+            // A form without the texts would make a revision without them.
+            Err(problem) => Err(problem),
+        }
     }
 }
 
@@ -132,6 +135,14 @@ pub fn hours(
     hours: u32,
 ) -> impl Future<Output = Answer<Page<ServiceHour>>> + Send + 'static {
     get(format!("{}/use?hours={hours}", base(org, service)))
+}
+
+/// Checks the record in DNS of a host name of a service now.
+pub fn check_host(
+    org: OrgId,
+    input: &CheckHost,
+) -> impl Future<Output = Answer<ServiceHost>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/service-hosts/check"), input, None)
 }
 
 /// Lists the gateways that answer at present.

@@ -40,11 +40,15 @@ pub fn DialogForm(
     /// The consequences in sentences, the problem of the request and the fields.
     children: Children,
 ) -> impl IntoView {
+    // Rows that the reset makes stay after the closing, so they belong to the dialog and not to one run of the effect.
+    // A strong owner in its own effect would never end.
+    let owner = Owner::current().map(|owner| owner.downgrade());
     Effect::new(move || {
         if open.get() {
             call.problem.set(None);
-            if let Some(reset) = reset {
-                untrack(|| reset.run(()));
+            let owner = owner.as_ref().and_then(WeakOwner::upgrade);
+            if let (Some(reset), Some(owner)) = (reset, owner) {
+                owner.with(|| untrack(|| reset.run(())));
             }
         }
     });

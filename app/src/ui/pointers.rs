@@ -29,6 +29,7 @@ const LABELS: &[(&str, &str)] = &[
     ("/repeat/count", "Occurrences"),
     ("/repeat/every", "Repeat"),
     ("/retry/max", "Retries"),
+    ("/scaling/schedule", "Schedule"),
     ("/starts_at", "Start"),
     ("/stop_when_idle/below_percent", "Utilization below"),
     ("/stop_when_idle/for_s", "Idle period"),
@@ -38,6 +39,7 @@ const LABELS: &[(&str, &str)] = &[
 /// Lists and maps, each with the name of one item.
 const ITEMS: &[(&str, &str)] = &[
     ("artifacts", "Pattern"),
+    ("canary_percent", "Step"),
     ("command", "Argument"),
     ("depends_on", "Dependency"),
     ("devices", "Offering"),
@@ -60,7 +62,7 @@ const ITEMS: &[(&str, &str)] = &[
 const UNITS: [&str; 5] = ["_micros", "_milli", "_mib", "_ms", "_s"];
 
 /// Parts of items with other labels than their names.
-const PARTS: [(&str, &str); 2] = [("env", "variable"), ("mode", "access")];
+const PARTS: [(&str, &str); 3] = [("env", "variable"), ("floor", "replicas"), ("mode", "access")];
 
 /// Returns the name of a field as a phrase: `spend_per_hour_micros` is `spend per hour`.
 fn phrase(name: &str) -> String {
@@ -83,7 +85,9 @@ fn pointer_label(pointer: &str) -> String {
     if let Some((_, label)) = LABELS.iter().find(|(known, _)| *known == pointer) {
         return (*label).to_owned();
     }
-    let (mut names, mut parts) = (pointer.split('/').skip(1), Vec::new());
+    // The windows of a schedule are a list of their own on the form.
+    let local = pointer.strip_prefix("/scaling").filter(|rest| rest.starts_with("/schedule/"));
+    let (mut names, mut parts) = (local.unwrap_or(pointer).split('/').skip(1), Vec::new());
     while let Some(name) = names.next() {
         let one = ITEMS.iter().find(|(list, _)| *list == name).map(|(_, one)| *one);
         let item = one.and_then(|one| names.next().map(|key| item_label(one, key)));
@@ -124,7 +128,12 @@ mod tests {
             ("/max_duration_s", "Time limit"),
             ("/retry/max", "Retries"),
             ("/ports/0", "Port 1"),
-            ("/scaling/schedule/1/begin", "Scaling, Window 2, begin"),
+            ("/scaling/schedule", "Schedule"),
+            ("/scaling/schedule/1/begin", "Window 2, begin"),
+            ("/scaling/schedule/1/floor", "Window 2, replicas"),
+            ("/scaling/max_replicas", "Scaling, max replicas"),
+            ("/canary_percent", "Canary steps"),
+            ("/canary_percent/1", "Step 2"),
             ("/secrets/1/name", "Secret 2, name"),
             ("/secrets/0/env", "Secret 1, variable"),
             ("/depends_on/4294967295/job", "Dependency 4294967295, job"),

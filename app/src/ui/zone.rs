@@ -271,9 +271,9 @@ fn browser_offset(_utc: i64) -> i64 {
     0
 }
 
-/// Returns the name of the browser's zone, such as `Europe/Berlin`.
+/// Returns the name of the browser's zone, such as `Europe/Berlin`; without a name another text, which has no slash.
 #[cfg(feature = "hydrate")]
-fn browser_zone() -> String {
+pub fn browser_zone() -> String {
     let format = js_sys::Intl::DateTimeFormat::new(&js_sys::Array::new(), &js_sys::Object::new());
     let options = format.resolved_options();
     js_sys::Reflect::get(&options, &wasm_bindgen::JsValue::from_str("timeZone"))
@@ -282,8 +282,9 @@ fn browser_zone() -> String {
         .map_or_else(|| "local time".to_owned(), |name| name.trim_start_matches("Etc/").to_owned())
 }
 
+/// Returns a text without a browser.
 #[cfg(not(feature = "hydrate"))]
-fn browser_zone() -> String {
+pub fn browser_zone() -> String {
     "local time".to_owned()
 }
 

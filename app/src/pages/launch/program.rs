@@ -78,7 +78,7 @@ pub fn ProgramFields(
 
 /// The field of the registry secret.
 #[component]
-fn RegistrySecret(form: Form, call: Call) -> impl IntoView {
+pub fn RegistrySecret(form: Form, call: Call) -> impl IntoView {
     let (registry, secret) = (call.field("/registry"), call.field("/registry/secret"));
     view! {
         <Field

@@ -15,7 +15,7 @@ use super::super::confirm::{ConfirmDialog, ConfirmTarget};
 use super::super::curl::ListCurl;
 use super::super::limits::replace;
 use super::super::org_data::answer_view;
-use super::super::parts::{Call, FormKey, every_visible, origin, ready};
+use super::super::parts::{Call, FormKey, every_visible, focus_soon, origin, ready};
 use super::super::shell_words::quote;
 use super::{guarded, is_operator, may};
 use crate::api;
@@ -42,7 +42,7 @@ fn Gateways() -> impl IntoView {
     view! {
         <Page title="Gateways".to_owned()>
             <p class="page__lead">
-                "A gateway passes the requests of callers to the replicas of services. It needs the portal only for changes: without it, it serves on with what it knows."
+                "A gateway passes the requests of callers to the replicas of services. It needs the portal only for changes. Without the portal the gateway continues with the services and keys that it has."
             </p>
             {answer_view(data, |gateways: Vec<Gateway>| view! { <GatewayList gateways=gateways/> }.into_any())}
         </Page>
@@ -54,6 +54,8 @@ fn Gateways() -> impl IntoView {
 struct NewToken {
     name: String,
     token: String,
+    /// True for a gateway that had another token.
+    replaced: bool,
 }
 
 /// Returns the lines that store a token and start its gateway. The token is in no argument, because other people of the
@@ -98,21 +100,35 @@ fn GatewayList(gateways: Vec<Gateway>) -> impl IntoView {
     }
 }
 
-/// The token of a new gateway and its command, shown once.
+/// The token of a gateway and the next step, shown once.
 #[component]
 fn Token(made: NewToken) -> impl IntoView {
-    let NewToken { name, token } = made;
+    let NewToken { name, token, replaced } = made;
     let origin = origin();
-    let lines = Signal::derive(move || start_lines(&origin.get(), &name));
+    Effect::new(|| focus_soon("#gateway-token".to_owned()));
+    let next = if replaced {
+        view! {
+            <p>
+                "Put the token into the token file of the gateway, and restart the gateway with the same data directory."
+            </p>
+        }
+        .into_any()
+    } else {
+        let lines = Signal::derive(move || start_lines(&origin.get(), &name));
+        view! {
+            <p>"Store the token in a file on the host of the gateway, and start it:"</p>
+            <CopyBlock text=lines label="Start of the gateway".to_owned()/>
+        }
+        .into_any()
+    };
     view! {
-        <section class="secret" role="status">
+        <section class="secret" role="status" id="gateway-token" tabindex="-1">
             <p>
                 <strong>"Copy the token now."</strong>
                 " It is shown only once; the portal stores only its hash. Anyone with the token gets the routes of all services."
             </p>
             <CopyBlock text=Signal::derive(move || token.clone()) label="Token of the gateway".to_owned()/>
-            <p>"Store the token in a file on the host of the gateway, and start it:"</p>
-            <CopyBlock text=lines label="Start of the gateway".to_owned()/>
+            {next}
         </section>
     }
 }
@@ -131,7 +147,7 @@ fn GatewayForm(gateways: RwSignal<Vec<Gateway>>, made: RwSignal<Option<NewToken>
             key.reset();
             // The list contains no tokens.
             let token = added.token.take();
-            made.set(token.map(|token| NewToken { name: added.name.clone(), token }));
+            made.set(token.map(|token| NewToken { name: added.name.clone(), token, replaced: false }));
             gateways.update(|gateways| {
                 gateways.retain(|known| known.id != added.id);
                 gateways.push(added);
@@ -266,7 +282,7 @@ fn TokenDialog(made: RwSignal<Option<NewToken>>, target: ConfirmTarget<Gateway>)
         let Some(id) = target.one.with_untracked(|one| one.as_ref().map(|one| one.id)) else { return };
         call.run(api::gateways::replace_token(id), move |gateway: Gateway| {
             let Gateway { name, token, .. } = gateway;
-            made.set(token.map(|token| NewToken { name, token }));
+            made.set(token.map(|token| NewToken { name, token, replaced: true }));
             target.open.set(false);
         });
     };
@@ -281,7 +297,7 @@ fn TokenDialog(made: RwSignal<Option<NewToken>>, target: ConfirmTarget<Gateway>)
             confirm=Callback::new(replace)
         >
             <p>
-                "The former token is refused at once. The gateway serves on with what it knows. Put the new token into its file and restart it with the same data directory: its journal keeps use and credit."
+                "The former token is refused at once. The gateway continues with the services and keys that it has. Put the new token into its file and restart it with the same data directory: its journal keeps use and credit."
             </p>
         </ConfirmDialog>
     }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use berth_service_types::services::{Service, TokenPrice};
+use berth_service_types::services::{Service, ServiceProtocol, TokenPrice};
 use berth_types::money::{money_text, parse_amount_micros, typed_amount};
 use berth_types::operators::OperatorRight;
 use berth_types::problems::{FieldError, Problem};
@@ -19,6 +19,8 @@ use crate::session::{Page, use_session};
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/prompt_micros_per_million", "/completion_micros_per_million"];
+/// The greatest price of a million tokens, in micro-units of the currency.
+const MAX_MICROS: i64 = 1_000_000_000_000;
 
 fn load() -> impl Future<Output = Answer<Vec<Service>>> + Send + 'static {
     let services = api::services::list_of_all();
@@ -37,7 +39,7 @@ fn TokenPrices() -> impl IntoView {
     view! {
         <Page title="Prices of tokens".to_owned()>
             <p class="page__lead">
-                "A service can have a price for the tokens of its requests, besides the price of the time of its replicas. Without a price tokens are free."
+                "A service can have a price for the tokens of its requests, besides the price of the time of its replicas. Without a price tokens are free. The organization of the key pays. The tokens of a request without a key are free."
             </p>
             {answer_view(data, |services: Vec<Service>| view! { <PriceList services=services/> }.into_any())}
         </Page>
@@ -56,8 +58,9 @@ fn org_slug(service: &Service) -> String {
 fn parse_price(prompt: &str, completion: &str) -> Result<TokenPrice, Vec<FieldError>> {
     let mut errors = Vec::new();
     let mut amount = |text: &str, pointer: &str| {
-        parse_amount_micros(text.trim()).unwrap_or_else(|| {
-            let detail = "Enter an amount, such as 0.15, with at most three decimals.";
+        let micros = parse_amount_micros(text.trim());
+        micros.filter(|micros| micros % 1_000 == 0 && *micros <= MAX_MICROS).unwrap_or_else(|| {
+            let detail = "Enter an amount from 0 to 1000000 with at most three decimals, such as 0.15.";
             errors.push(FieldError::new(pointer, detail));
             0
         })
@@ -117,13 +120,16 @@ fn table(
 }
 
 fn row(service: &Service, currency: &str, writes: bool, state: State, ready: ReadSignal<bool>) -> AnyView {
+    // Only answers with the interface of OpenAI count tokens.
+    let has_tokens = service.protocol == ServiceProtocol::OpenAi;
     let price = |micros: i64| match micros {
+        _ if !has_tokens => "no tokens".to_owned(),
         0 => "free".to_owned(),
         micros => format!("{} for a million", money_text(micros, currency)),
     };
     let TokenPrice { prompt_micros_per_million, completion_micros_per_million } = service.token_price;
     let one = service.clone();
-    let button = writes.then(|| {
+    let button = (writes && has_tokens).then(|| {
         let label = format!("Set the price of {}", service.name);
         view! {
             <button
@@ -192,7 +198,9 @@ fn PriceDialog(state: State, currency: String) -> impl IntoView {
             reset=Callback::new(reset)
             submit=Callback::new(submit)
         >
-            <p>"The price applies to requests from now on. Earlier charges do not change."</p>
+            <p>
+                "The price applies to requests from now on. Earlier charges do not change. With a price the gateways answer only /v1/chat/completions, /v1/completions, /v1/embeddings and /v1/models of the service."
+            </p>
             <CallProblem call=call beside_fields=FIELDS/>
             <NumberField
                 label="Prompts"
@@ -234,5 +242,7 @@ mod tests {
         };
         assert_eq!(pointers("free", ""), FIELDS);
         assert_eq!(pointers("1", "-1"), [FIELDS[1]]);
+        assert_eq!(pointers("0.0001", "1000001"), FIELDS);
+        assert_eq!(pointers("1000000.001", "1000000"), [FIELDS[0]]);
     }
 }

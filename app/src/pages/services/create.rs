@@ -150,24 +150,50 @@ impl Fields {
         }
     }
 
-    /// Keeps the script in step with the fields of the model until the user edits it, and the readiness path in step
+    /// Keeps the script of the model in step with its fields until the user edits it, and the readiness path in step
     /// with the program.
     fn follow_program(self) {
         let (script, readiness) = (self.revision.job.script, self.revision.readiness_path);
-        Effect::new(move |before: Option<(Program, String)>| {
+        Effect::new(move |before: Option<Scripts>| {
             let (program, made) = (self.program.get(), self.model.draft().script());
-            let (old_program, old_made) = before.unwrap_or((program, String::new()));
-            let present = script.get_untracked();
-            let is_made = present.is_empty() || present == old_made;
-            let wanted = if program == Program::Model { made.clone() } else { String::new() };
-            if is_made && present != wanted {
-                script.set(wanted);
-            }
-            if readiness.with_untracked(|path| *path == old_program.readiness_path()) {
+            let before = before.unwrap_or_else(|| Scripts::new(program));
+            if readiness.with_untracked(|path| *path == before.program.readiness_path()) {
                 readiness.set(program.readiness_path().to_owned());
             }
-            (program, made)
+            let present = script.get_untracked();
+            let (wanted, scripts) = before.follow(program, made, present.clone());
+            if present != wanted {
+                script.set(wanted);
+            }
+            scripts
         });
+    }
+}
+
+/// The scripts of the programs beside the present one, which is in its field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Scripts {
+    /// The present program.
+    program: Program,
+    /// The script that the fields of the model make.
+    made: String,
+    /// The script of the other program.
+    other: String,
+}
+
+impl Scripts {
+    /// Returns the state before any input.
+    const fn new(program: Program) -> Self {
+        Self { program, made: String::new(), other: String::new() }
+    }
+
+    /// Returns the script of the field after a change of the program or of the model, and the new state.
+    fn follow(self, program: Program, made: String, present: String) -> (String, Self) {
+        let (script, other) =
+            if program == self.program { (present, self.other) } else { (self.other, present) };
+        let is_made = program == Program::Model && (script.is_empty() || script == self.made);
+        let script = if is_made { made.clone() } else { script };
+        (script, Self { program, made, other })
     }
 }
 
@@ -179,6 +205,7 @@ fn ServiceForm(loaded: Loaded) -> impl IntoView {
     let choices = Choices::new(org, offerings, offering);
     let lists = Lists::new(org);
     fields.follow_program();
+    Effect::new(move || fields.scaling.default_zone());
     let call = Call::idle();
     let key = FormKey::new(call);
     let next = redirect();
@@ -325,7 +352,7 @@ fn RequestSection(fields: Fields, call: Call) -> impl IntoView {
                 <SelectField
                     label="Access"
                     id="access"
-                    hint="Public: everybody who reaches a gateway. You pay for the tokens and the replicas."
+                    hint="Public: everybody who reaches a gateway, without a key. You pay for the replicas. The tokens of a request without a key are free."
                     error=call.field("/access")
                     choose=Callback::new(move |name: String| {
                         fields.access.set(ServiceAccess::parse(&name).unwrap_or_default());
@@ -348,9 +375,40 @@ fn RequestSection(fields: Fields, call: Call) -> impl IntoView {
                 name="hosts"
                 kind="text"
                 value=fields.hosts
-                hint=Some("Comma-separated, at most 8, such as chat.example.org. An operator points them to the gateways.".to_owned())
+                hint=Some("Comma-separated, at most 8, such as chat.example.org. Each needs a TXT record that the page of the service shows. An operator points the names to the gateways.".to_owned())
                 error=errors_within(call, "/hosts")
             />
         </FormSection>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_program_keeps_its_script() {
+        use Program::{Model, Script};
+        // Each change with the text of the field before it, and the text after it.
+        let changes = [
+            (Model, "a", "", "a"),
+            (Model, "b", "a", "b"),
+            (Script, "b", "b", ""),
+            (Model, "b", "typed", "b"),
+            (Model, "c", "b", "c"),
+            (Script, "c", "c", "typed"),
+            (Model, "c", "typed again", "c"),
+            (Model, "d", "c --edited", "c --edited"),
+            (Script, "d", "c --edited", "typed again"),
+            (Model, "d", "", "c --edited"),
+            (Script, "d", "", ""),
+            (Model, "d", "", "d"),
+        ];
+        let mut scripts = Scripts::new(Model);
+        for (step, (program, made, field, expected)) in changes.into_iter().enumerate() {
+            let (script, next) = scripts.follow(program, made.to_owned(), field.to_owned());
+            assert_eq!(script, expected, "{step}");
+            scripts = next;
+        }
     }
 }

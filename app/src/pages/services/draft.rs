@@ -95,15 +95,19 @@ impl ScalingDraft {
         let mut whole = |text: &str, part: &str| {
             number(text, &format!("/scaling/{part}"), "Enter a whole number.", 0, errors)
         };
+        let (min_replicas, max_replicas) =
+            (whole(&self.min, "min_replicas"), whole(&self.max, "max_replicas"));
+        // An invalid greatest number has an error of its own and bounds no window.
+        let max_floor = if max_replicas == 0 { u32::MAX } else { max_replicas };
         Scaling {
-            min_replicas: whole(&self.min, "min_replicas"),
-            max_replicas: whole(&self.max, "max_replicas"),
+            min_replicas,
+            max_replicas,
             target_requests: whole(&self.target, "target_requests"),
             up_delay_s: whole(&self.up, "up_delay_s"),
             down_delay_s: whole(&self.down, "down_delay_s"),
             idle_s: whole(&self.idle, "idle_s"),
             shadow: self.shadow,
-            schedule: parse_rows(&self.schedule, errors),
+            schedule: parse_rows(&self.schedule, max_floor, errors),
             time_zone: self.zone.trim().to_owned(),
         }
     }

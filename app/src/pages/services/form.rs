@@ -2,6 +2,7 @@
 
 use berth_service_types::revisions::ReplicaProtocol;
 use berth_types::offerings::Offering;
+use berth_types::problems::FieldError as Wrong;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
@@ -20,8 +21,9 @@ use super::super::launch::section::FormSection;
 use super::super::launch::volumes::VolumeRows;
 use super::super::parts::{Call, every_visible};
 use super::draft::{RevisionDraft, ScalingDraft};
-use super::schedule::{ScheduleFields, WindowSignals};
+use super::schedule::{ScheduleFields, WindowSignals, form_zone};
 use crate::api;
+use crate::ui::zone::browser_zone;
 use crate::ui::*;
 
 /// The pointers of a revision's fields in the form.
@@ -57,7 +59,10 @@ pub fn errors_within(call: Call, field: &'static str) -> Signal<Option<String>> 
             let inside = errors.filter(|error| {
                 error.pointer.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             });
-            let texts: Vec<&str> = inside.map(|error| error.detail.as_str()).collect();
+            let text = |error: &Wrong| {
+                if error.pointer == field { error.detail.clone() } else { labelled_error(error) }
+            };
+            let texts: Vec<String> = inside.map(text).collect();
             (!texts.is_empty()).then(|| texts.join(" "))
         })
     })
@@ -104,6 +109,13 @@ impl ScalingForm {
         self.shadow.set(draft.shadow);
         self.schedule.replace(draft.schedule);
         self.zone.set(draft.zone);
+        self.default_zone();
+    }
+
+    /// Sets the time zone of the browser in a form without windows. Before hydration it is unknown.
+    pub fn default_zone(self) {
+        let windows = untrack(move || self.schedule.count());
+        self.zone.update(|zone| *zone = form_zone(windows, std::mem::take(zone), browser_zone()));
     }
 
     /// Returns the present input, with a subscription.
@@ -192,7 +204,7 @@ pub fn ScalingFields(
             />
             <span>
                 "Show decisions without effect"
-                <span class="check__hint">"The number of replicas stays at the least one, and the page shows what would happen."</span>
+                <span class="check__hint">"The number of replicas stays at Least replicas, and at 1 for 0. The schedule has no effect. The page shows the decisions."</span>
             </span>
         </label>
         <ScheduleFields rows=form.schedule zone=form.zone call=call/>
@@ -354,7 +366,7 @@ pub fn ReplicaSection(form: RevisionForm, call: Call) -> impl IntoView {
                     name="readiness-path"
                     kind="text"
                     value=form.readiness_path
-                    hint=Some("A replica is ready when a GET of this path is answered with 200.".to_owned())
+                    hint=Some("A replica is ready after the answer 200 to a GET of this path. With HTTP/2 also grpc: or grpc:NAME: the answer SERVING of the gRPC health check.".to_owned())
                     error=call.field("/readiness_path")
                 />
                 <NumberField

@@ -4,6 +4,7 @@ use leptos::prelude::*;
 
 use super::super::launch::form::Form;
 use super::super::launch::lists::{Listing, Lists, list_notice};
+use super::super::launch::program::RegistrySecret;
 use super::super::launch::rows::{
     PairSignals, Row, RowFrame, RowKind, Rows, item_pointer, row_input, row_list,
 };
@@ -75,6 +76,7 @@ pub fn ModelFields(
     call: Call,
 ) -> impl IntoView {
     let ModelForm { volume, path, name, context } = model;
+    let has_image = Memo::new(move |_| job.image.with(|image| !image.trim().is_empty()));
     view! {
         <div class="field-row">
             <VolumeSelect value=volume lists=lists error=call.field(MODEL_VOLUME)/>
@@ -90,7 +92,7 @@ pub fn ModelFields(
         <FormSection
             title="Model and server"
             call=call
-            pointers=&["/models", "/image", "/script"]
+            pointers=&["/models", "/image", "/registry", "/script"]
             filled=false
         >
             <div class="field-row">
@@ -119,6 +121,7 @@ pub fn ModelFields(
                 hint=Some("An image with Python and llama-cpp-python. Empty: operating system of the node.".to_owned())
                 error=call.field("/image")
             />
+            {move || has_image.get().then(|| view! { <RegistrySecret form=job call=call/> })}
             <TextArea
                 label="Start script"
                 id="script"

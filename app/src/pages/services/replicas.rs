@@ -73,7 +73,8 @@ fn rule_text(scaling: &Scaling) -> String {
     };
     let schedule = schedule_text(&scaling.schedule, &scaling.time_zone);
     let schedule = if schedule.is_empty() { schedule } else { format!(" Schedule: {schedule}.") };
-    let shadow = if scaling.shadow { " Decisions are only shown." } else { "" };
+    let shadow =
+        if scaling.shadow { " Shadow mode: the decisions and the schedule are not applied." } else { "" };
     format!("{range}{sleep}.{schedule}{shadow}")
 }
 
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(
             rule_text(&scaling),
             "The service has 1 to 4 replicas, one for each 4 requests. Schedule: Monday 08:00 to Monday 18:00 \
-             at least 2 replicas (UTC). Decisions are only shown."
+             at least 2 replicas (UTC). Shadow mode: the decisions and the schedule are not applied."
         );
     }
 
@@ -208,7 +209,7 @@ mod tests {
             ),
             (
                 Scaling { shadow: true, ..rule(2, 2) },
-                "The service keeps 2 replicas. Decisions are only shown.",
+                "The service keeps 2 replicas. Shadow mode: the decisions and the schedule are not applied.",
             ),
         ] {
             assert_eq!(rule_text(&scaling), text);

@@ -1,13 +1,13 @@
 //! The revisions of a service: table, traffic and the way to a new one.
 
-use berth_service_types::revisions::{Revision, RevisionState};
+use berth_service_types::revisions::{Revision, RevisionState, RolloutRule};
 use berth_types::Page;
 use berth_types::ids::RevisionId;
 use leptos::prelude::*;
 
 use super::super::load_more::{LoadMore, append};
 use super::super::parts::Call;
-use super::super::text::sentence;
+use super::super::text::{counted, limit_text, sentence};
 use super::state::LiveService;
 use super::traffic::{RollBackDialog, TrafficDialog};
 use crate::address::org_link;
@@ -43,18 +43,28 @@ pub fn Revisions(live: LiveService) -> impl IntoView {
         });
     };
     let buttons = live.writes.then(|| buttons(live, dialogs));
+    let rule = Memo::new(move |_| live.service.with(|service| rule_text(service.rollout)));
     view! {
         <section class="section">
             <div class="section__head">
                 <h2>"Revisions"</h2>
                 {buttons}
             </div>
+            <p class="prose">{move || rule.get()}</p>
             {table(live, dialogs)}
             <LoadMore cursor=live.cursor call=more load=Callback::new(load_more)/>
         </section>
         <TrafficDialog live=live revision=dialogs.revision open=dialogs.sending/>
         <RollBackDialog live=live open=dialogs.rolling_back/>
     }
+}
+
+/// Returns the rule for the steps of canaries in sentences.
+fn rule_text(rule: RolloutRule) -> String {
+    let requests = counted(usize::try_from(rule.min_requests).unwrap_or(usize::MAX), "request", "requests");
+    let time = limit_text(rule.min_seconds.into());
+    let by_person = if rule.automatic { "" } else { " A person sends more traffic to a good canary." };
+    format!("A step of a canary has at least {requests} and {time}.{by_person}")
 }
 
 fn buttons(live: LiveService, dialogs: Dialogs) -> AnyView {
@@ -160,4 +170,20 @@ fn cells(revision: &Revision) -> AnyView {
         <td role="cell" data-label="Created"><When at=revision.created_at/><span class="table__sub">{by}</span></td>
     }
     .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_says_who_begins_the_next_step() {
+        let rule = RolloutRule::default();
+        assert_eq!(rule_text(rule), "A step of a canary has at least 50 requests and 1 min.");
+        let manual = RolloutRule { min_requests: 1, min_seconds: 90, automatic: false, ..rule };
+        assert_eq!(
+            rule_text(manual),
+            "A step of a canary has at least 1 request and 1 min 30 s. A person sends more traffic to a good canary."
+        );
+    }
 }

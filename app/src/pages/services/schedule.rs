@@ -18,7 +18,7 @@ static WINDOWS: RowKind = RowKind {
     add: "Add window",
     id: "schedule",
     pointer: "/scaling/schedule",
-    hint: "Times of each week with more replicas: from a day and time until a day and time, with the least number of replicas.",
+    hint: "Each window sets a least number of replicas for a time of each week. Times have the form 08:00. All windows use the time zone above.",
     max: 100,
 };
 
@@ -35,7 +35,8 @@ pub struct WindowRow {
 
 impl RowInput for WindowRow {
     fn is_blank(&self) -> bool {
-        [&self.from, &self.until, &self.floor].into_iter().all(|text| text.trim().is_empty())
+        let has_text = [&self.from, &self.until, &self.floor].into_iter().any(|text| !text.trim().is_empty());
+        !has_text && self.from_day == Weekday::default() && self.until_day == Weekday::default()
     }
 }
 
@@ -70,29 +71,40 @@ impl WindowRow {
         }
     }
 
-    /// Parses the window with this number.
-    fn parse(&self, index: usize, errors: &mut Vec<FieldError>) -> Option<ScheduleWindow> {
+    /// Parses the window with this number, with a floor of at most `max` replicas.
+    fn parse(&self, index: usize, max: u32, errors: &mut Vec<FieldError>) -> Option<ScheduleWindow> {
         let mut refuse = |part: &str, detail: &str| {
             errors.push(FieldError::new(format!("/scaling/schedule/{index}/{part}"), detail));
         };
         let (begin, end) = (week_time(self.from_day, &self.from), week_time(self.until_day, &self.until));
-        let floor = self.floor.trim().parse::<u32>().ok();
+        let floor = self.floor.trim().parse::<u32>().ok().filter(|floor| (1..=max).contains(floor));
         for (part, absent) in [("begin", begin.is_none()), ("end", end.is_none())] {
             if absent {
                 refuse(part, "Enter a time, such as 08:00.");
             }
         }
+        if begin.is_some() && begin == end {
+            refuse(
+                "end",
+                "Enter an end that differs from the begin. For the whole week raise Least replicas.",
+            );
+        }
         if floor.is_none() {
-            refuse("floor", "Enter a whole number of replicas.");
+            refuse("floor", "Enter 1 to the number in Most replicas.");
         }
         Some(ScheduleWindow { begin: begin?, end: end?, floor: floor? })
     }
 }
 
-/// Parses the windows of a schedule. Blank rows do not count.
-pub fn parse_rows(rows: &[WindowRow], errors: &mut Vec<FieldError>) -> Vec<ScheduleWindow> {
+/// Parses the windows of a schedule, with floors of at most `max` replicas. Blank rows do not count.
+pub fn parse_rows(rows: &[WindowRow], max: u32, errors: &mut Vec<FieldError>) -> Vec<ScheduleWindow> {
     let filled = rows.iter().filter(|row| !row.is_blank()).enumerate();
-    filled.filter_map(|(index, row)| row.parse(index, errors)).collect()
+    filled.filter_map(|(index, row)| row.parse(index, max, errors)).collect()
+}
+
+/// Returns the time zone of a form: that of the schedule, or without windows that of the browser if it has a name.
+pub fn form_zone(windows: usize, zone: String, browser: String) -> String {
+    if windows == 0 && browser.contains('/') { browser } else { zone }
 }
 
 /// Returns the name of a day: `Monday`.
@@ -173,7 +185,7 @@ fn day_select(label: &'static str, value: RwSignal<Weekday>, frame: RowFrame, pa
     .into_any()
 }
 
-/// The windows of the schedule, and its time zone.
+/// The time zone of the schedule, and its windows.
 #[component]
 pub fn ScheduleFields(
     rows: Rows<WindowSignals>,
@@ -186,23 +198,23 @@ pub fn ScheduleFields(
         let WindowSignals { from_day, from, until_day, until, floor } = row.fields;
         view! {
             {day_select("From day", from_day, frame, "/begin")}
-            {row_input("From", "08:00", from, frame, "/begin")}
+            {row_input("From", "", from, frame, "/begin")}
             {day_select("Until day", until_day, frame, "/end")}
-            {row_input("Until", "18:00", until, frame, "/end")}
-            {row_input("Replicas", "3", floor, frame, "/floor")}
+            {row_input("Until", "", until, frame, "/end")}
+            {row_input("Replicas", "", floor, frame, "/floor")}
         }
         .into_any()
     };
     view! {
-        {row_list(&WINDOWS, rows, call, item_pointer, controls)}
         <Field
-            label="Time zone of the schedule"
+            label="Time zone"
             name="schedule-zone"
             kind="text"
             value=zone
             hint=Some("IANA name, such as Europe/Oslo. The windows follow its summer time.".to_owned())
             error=call.field("/scaling/time_zone")
         />
+        {row_list(&WINDOWS, rows, call, item_pointer, controls)}
     }
 }
 
@@ -237,10 +249,10 @@ mod tests {
         let mut rows: Vec<WindowRow> = windows.iter().map(WindowRow::new).collect();
         rows.insert(1, WindowRow::default());
         let mut errors = Vec::new();
-        assert_eq!(parse_rows(&rows, &mut errors), windows);
+        assert_eq!(parse_rows(&rows, 3, &mut errors), windows);
         assert_eq!(errors.len(), 0, "a blank row does not count");
         rows.push(WindowRow { from: "noon".to_owned(), ..WindowRow::default() });
-        parse_rows(&rows, &mut errors);
+        parse_rows(&rows, 3, &mut errors);
         let pointers: Vec<&str> = errors.iter().map(|error| error.pointer.as_str()).collect();
         let at = |part: &str| format!("/scaling/schedule/2/{part}");
         assert_eq!(pointers, [at("begin"), at("end"), at("floor")]);
@@ -250,5 +262,56 @@ mod tests {
              (Europe/Oslo)"
         );
         assert_eq!(schedule_text(&[], "UTC"), "");
+    }
+
+    #[test]
+    fn a_window_has_a_floor_within_the_bounds_and_a_length() {
+        let row = |from: &str, until: &str, floor: &str| WindowRow {
+            from: from.to_owned(),
+            until: until.to_owned(),
+            floor: floor.to_owned(),
+            ..WindowRow::default()
+        };
+        for (row, parts) in [
+            (row("8:00", "9:00", "1"), Vec::new()),
+            (row("8:00", "9:00", "4"), Vec::new()),
+            (row("8:00", "9:00", "0"), vec!["floor"]),
+            (row("8:00", "9:00", "5"), vec!["floor"]),
+            (row("8:00", "9:00", ""), vec!["floor"]),
+            (row("8:00", "08:00", "2"), vec!["end"]),
+            (row("", "", "2"), vec!["begin", "end"]),
+        ] {
+            let mut errors = Vec::new();
+            parse_rows(std::slice::from_ref(&row), 4, &mut errors);
+            let pointers: Vec<String> = errors.into_iter().map(|error| error.pointer).collect();
+            let expected: Vec<String> =
+                parts.into_iter().map(|part| format!("/scaling/schedule/0/{part}")).collect();
+            assert_eq!(pointers, expected, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_window_with_a_chosen_day_counts() {
+        assert!(WindowRow { from: " ".to_owned(), ..WindowRow::default() }.is_blank());
+        for day in Weekday::ALL.into_iter().filter(|day| *day != Weekday::Monday) {
+            for row in [
+                WindowRow { from_day: day, ..WindowRow::default() },
+                WindowRow { until_day: day, ..WindowRow::default() },
+            ] {
+                assert!(!row.is_blank(), "{row:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_form_without_windows_has_the_zone_of_the_browser() {
+        for (windows, browser, zone) in [
+            (0, "Asia/Tokyo", "Asia/Tokyo"),
+            (0, "UTC", "Europe/Oslo"),
+            (0, "local time", "Europe/Oslo"),
+            (1, "Asia/Tokyo", "Europe/Oslo"),
+        ] {
+            assert_eq!(form_zone(windows, "Europe/Oslo".to_owned(), browser.to_owned()), zone, "{browser}");
+        }
     }
 }

@@ -46,33 +46,39 @@ impl SettingsDraft {
         }
     }
 
-    /// Parses the request.
-    fn request(&self) -> Result<PatchService, Vec<FieldError>> {
+    /// Parses the request with the fields that differ from the input at the opening: the others may have changed
+    /// meanwhile.
+    fn request(&self, opened: &Self) -> Result<PatchService, Vec<FieldError>> {
         let mut errors = Vec::new();
-        let models = self.models.as_ref().map(|rows| parse_models(filled_models(rows), &mut errors));
-        let whole = "Enter a whole number.";
-        let rollout = RolloutRule {
-            min_requests: number(&self.requests, "/rollout/min_requests", whole, 0, &mut errors),
-            min_seconds: number(&self.seconds, "/rollout/min_seconds", whole, 0, &mut errors),
-            error_percent: number(
-                &self.errors,
-                "/rollout/error_percent",
-                "Enter a whole percentage, 0 to 100.",
-                0,
-                &mut errors,
-            ),
-            automatic: self.automatic,
-        };
+        let models = self.models.as_ref().filter(|_| self.models != opened.models);
+        let models = models.map(|rows| parse_models(filled_models(rows), &mut errors));
+        let rollout = (self.rule() != opened.rule()).then(|| self.parse_rule(&mut errors));
         if !errors.is_empty() {
             return Err(errors);
         }
         Ok(PatchService {
-            access: Some(self.access),
-            hosts: Some(words(&self.hosts)),
+            access: (self.access != opened.access).then_some(self.access),
+            hosts: (self.hosts != opened.hosts).then(|| words(&self.hosts)),
             models,
-            rollout: Some(rollout),
+            rollout,
             ..PatchService::default()
         })
+    }
+
+    /// Returns the fields of the rule for the steps of canaries.
+    fn rule(&self) -> ([&str; 3], bool) {
+        ([self.requests.as_str(), self.seconds.as_str(), self.errors.as_str()], self.automatic)
+    }
+
+    fn parse_rule(&self, errors: &mut Vec<FieldError>) -> RolloutRule {
+        let whole = "Enter a whole number.";
+        let percent = "Enter a whole percentage, 0 to 100.";
+        RolloutRule {
+            min_requests: number(&self.requests, "/rollout/min_requests", whole, 0, errors),
+            min_seconds: number(&self.seconds, "/rollout/min_seconds", whole, 0, errors),
+            error_percent: number(&self.errors, "/rollout/error_percent", percent, 0, errors),
+            automatic: self.automatic,
+        }
     }
 }
 
@@ -136,10 +142,15 @@ pub fn SettingsDialog(
 ) -> impl IntoView {
     let call = Call::idle();
     let present = move || live.service.with_untracked(SettingsDraft::new);
+    let opened = StoredValue::new(present());
     let fields = Fields::new(present());
-    let reset = move |()| fields.set(present());
+    let reset = move |()| {
+        opened.set_value(present());
+        fields.set(present());
+    };
     let submit = move |()| {
-        let body = match untrack(move || fields.draft()).request() {
+        let draft = untrack(move || fields.draft());
+        let body = match opened.with_value(|opened| draft.request(opened)) {
             Ok(body) => body,
             Err(errors) => return call.problem.set(Some(Problem::invalid(errors))),
         };
@@ -179,7 +190,7 @@ fn CallerFields(fields: Fields, call: Call) -> impl IntoView {
         <SelectField
             label="Access"
             id="service-access"
-            hint="Public: everybody who reaches a gateway. You pay for the tokens and the replicas."
+            hint="Public: everybody who reaches a gateway, without a key. You pay for the replicas. The tokens of a request without a key are free."
             error=call.field("/access")
             choose=Callback::new(move |name: String| {
                 fields.access.set(ServiceAccess::parse(&name).unwrap_or_default());
@@ -193,7 +204,7 @@ fn CallerFields(fields: Fields, call: Call) -> impl IntoView {
             name="service-hosts"
             kind="text"
             value=fields.hosts
-            hint=Some("Comma-separated, at most 8, such as chat.example.org. An operator points them to the gateways.".to_owned())
+            hint=Some("Comma-separated, at most 8, such as chat.example.org. Each needs a TXT record that the page of the service shows. An operator points the names to the gateways.".to_owned())
             error=errors_within(call, "/hosts")
         />
     }
@@ -211,7 +222,7 @@ fn RuleFields(fields: Fields, call: Call) -> impl IntoView {
                     id="step-requests"
                     unit="requests"
                     value=fields.requests
-                    hint="Of the canary, before the next step."
+                    hint="A step needs this number of requests to the canary."
                     error=call.field("/rollout/min_requests")
                 />
                 <NumberField
@@ -219,7 +230,7 @@ fn RuleFields(fields: Fields, call: Call) -> impl IntoView {
                     id="step-seconds"
                     unit="s"
                     value=fields.seconds
-                    hint="Before the next step."
+                    hint="A step lasts at least this time."
                     error=call.field("/rollout/min_seconds")
                 />
                 <NumberField
@@ -227,7 +238,7 @@ fn RuleFields(fields: Fields, call: Call) -> impl IntoView {
                     id="step-errors"
                     unit="%"
                     value=fields.errors
-                    hint="While the live revision has too few requests for a comparison."
+                    hint="This share may fail while the live revision has too few requests for a comparison."
                     error=call.field("/rollout/error_percent")
                 />
             </div>
@@ -265,18 +276,43 @@ mod tests {
     }
 
     #[test]
-    fn unchanged_settings_come_back() {
+    fn changed_settings_are_sent_and_no_others() {
         let openai = service("openai");
-        let made = SettingsDraft::new(&openai).request().unwrap();
-        let expected = PatchService {
-            access: Some(openai.access),
-            hosts: Some(openai.hosts.clone()),
-            models: Some(openai.models.clone()),
-            rollout: Some(openai.rollout),
-            ..PatchService::default()
-        };
-        assert_eq!(made, expected);
-        assert_eq!(SettingsDraft::new(&service("http")).request().unwrap().models, None);
+        let opened = SettingsDraft::new(&openai);
+        let none = PatchService::default();
+        let rows = vec![("n".to_owned(), "20".to_owned()), (String::new(), String::new())];
+        let models =
+            serde_json::from_value(serde_json::json!([{"name": "n", "context_tokens": 20}])).unwrap();
+        let rule = RolloutRule { min_requests: 7, ..openai.rollout };
+        let manual = RolloutRule { automatic: false, ..openai.rollout };
+        let access = ServiceAccess::Organization;
+        for (draft, expected) in [
+            (opened.clone(), none.clone()),
+            (
+                SettingsDraft { access, ..opened.clone() },
+                PatchService { access: Some(access), ..none.clone() },
+            ),
+            (
+                SettingsDraft { hosts: "c.d e.f".to_owned(), ..opened.clone() },
+                PatchService { hosts: Some(vec!["c.d".to_owned(), "e.f".to_owned()]), ..none.clone() },
+            ),
+            (
+                SettingsDraft { models: Some(rows), ..opened.clone() },
+                PatchService { models: Some(models), ..none.clone() },
+            ),
+            (
+                SettingsDraft { requests: "7".to_owned(), ..opened.clone() },
+                PatchService { rollout: Some(rule), ..none.clone() },
+            ),
+            (
+                SettingsDraft { automatic: false, ..opened.clone() },
+                PatchService { rollout: Some(manual), ..none },
+            ),
+        ] {
+            assert_eq!(draft.request(&opened), Ok(expected));
+        }
+        let http = SettingsDraft::new(&service("http"));
+        assert_eq!(http.request(&http).unwrap().models, None);
     }
 
     #[test]
@@ -288,7 +324,8 @@ mod tests {
             errors: "256".to_owned(),
             ..SettingsDraft::new(&service("openai"))
         };
-        let found: Vec<String> = bad.request().unwrap_err().into_iter().map(|error| error.pointer).collect();
+        let errors = bad.request(&SettingsDraft::new(&service("openai"))).unwrap_err();
+        let found: Vec<String> = errors.into_iter().map(|error| error.pointer).collect();
         assert_eq!(
             found,
             [

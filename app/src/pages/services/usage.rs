@@ -1,6 +1,6 @@
 //! The use of a service: the last day, and each hour of it.
 
-use berth_service_types::services::ServiceHour;
+use berth_service_types::services::{ServiceHour, TokenPrice};
 use berth_types::money::money_text;
 use leptos::prelude::*;
 
@@ -43,11 +43,26 @@ fn bars(hours: &[ServiceHour]) -> (u64, Vec<Bar>) {
     (top, hours.iter().filter_map(bar).filter(|bar| bar.all > 0).collect())
 }
 
+/// Returns the price of tokens as text.
+fn price_text(price: TokenPrice, currency: &str) -> String {
+    if price == TokenPrice::default() {
+        return "Tokens are free.".to_owned();
+    }
+    let TokenPrice { prompt_micros_per_million, completion_micros_per_million } = price;
+    let [prompt, completion] =
+        [prompt_micros_per_million, completion_micros_per_million].map(|micros| money_text(micros, currency));
+    format!("{prompt} for a million prompt tokens, {completion} for a million completion tokens")
+}
+
 /// The section of the figures.
 #[component]
 pub fn Figures(live: LiveService) -> impl IntoView {
     let currency = StoredValue::new(use_session().me.currency);
     let day = Memo::new(move |_| live.service.with(|service| service.last_day));
+    let price = Memo::new(move |_| {
+        let price = live.service.with(|service| service.token_price);
+        currency.with_value(|currency| price_text(price, currency))
+    });
     let stats = move || {
         let used = day.get();
         let cost = currency.with_value(|currency| money_text(used.token_micros, currency));
@@ -73,7 +88,7 @@ pub fn Figures(live: LiveService) -> impl IntoView {
                 <div class="stat">
                     <dt class="stat__label">"Cost of tokens"</dt>
                     <dd class="stat__value">{cost}</dd>
-                    <dd class="stat__note">"beside the jobs of the replicas"</dd>
+                    <dd class="stat__note">{move || price.get()}</dd>
                 </div>
             </dl>
         }
@@ -193,6 +208,16 @@ mod tests {
             first_byte_p50_ms: None,
             first_byte_p99_ms: None,
         }
+    }
+
+    #[test]
+    fn a_price_of_tokens_has_both_parts() {
+        assert_eq!(price_text(TokenPrice::default(), "USD"), "Tokens are free.");
+        let price = TokenPrice { prompt_micros_per_million: 150_000, completion_micros_per_million: 600_000 };
+        assert_eq!(
+            price_text(price, "USD"),
+            "$0.15 for a million prompt tokens, $0.60 for a million completion tokens"
+        );
     }
 
     #[test]

@@ -48,10 +48,12 @@ pub fn PoolDialog(
             reset=Callback::new(reset)
             submit=Callback::new(submit)
         >
-            <p>"Waiting jobs follow the change at once. Running jobs continue."</p>
+            <p>
+                "Waiting jobs follow the change at once. Running jobs and reservations stay on the node. In the pool for inference a waiting replica can preempt the preemptible jobs."
+            </p>
             <CallProblem call=call beside_fields=&["/pool"]/>
             <SelectField
-                label="Work of the node"
+                label="Pool"
                 id="node-pool-work"
                 error=call.field("/pool")
                 choose=Callback::new(choose)
