@@ -154,7 +154,7 @@ fn give_up(exchange: Exchange, callers: Option<Refusal>, is_late: bool) -> Refus
 /// The answer to a call of gRPC for one of plain HTTP, whose body no client of gRPC can read.
 fn translated(http: StatusCode, mut exchange: Exchange) -> Response<AnswerBody> {
     let status = status_for_http(http.as_u16());
-    exchange.note_grpc_status(status);
+    // The status of HTTP has said what counts.
     exchange.end();
     let message =
         format!("The replica answered with the HTTP status {} and no message of gRPC.", http.as_u16());
@@ -172,8 +172,11 @@ fn answer(shared: &Shared, head: Head, rest: Rest<'_>) -> Response<AnswerBody> {
         (false, false) => AnswerKind::Plain,
     };
     exchange.answered(answer.status(), is_stream);
-    if let Some(status) = grpc::status(answer.headers()).filter(|_| kind == AnswerKind::Grpc) {
-        exchange.note_grpc_status(status);
+    if kind == AnswerKind::Grpc {
+        exchange.await_grpc_status();
+        if let Some(status) = grpc::status(answer.headers()) {
+            exchange.note_grpc_status(status);
+        }
     }
     if terms.is_grpc && kind != AnswerKind::Grpc {
         return translated(answer.status(), exchange);

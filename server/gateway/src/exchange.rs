@@ -133,6 +133,8 @@ pub struct Exchange {
     began_ms: u64,
     first_byte_ms: Option<u64>,
     is_error: bool,
+    /// The status of a call of gRPC is still to come.
+    lacks_status: bool,
     outcome: Outcome,
 }
 
@@ -146,6 +148,7 @@ impl Exchange {
             began_ms: now_ms(),
             first_byte_ms: None,
             is_error: false,
+            lacks_status: false,
             outcome: Outcome::Answered,
         }
     }
@@ -178,8 +181,14 @@ impl Exchange {
         };
     }
 
+    /// The answer is a call of gRPC, which ends with a status.
+    pub const fn await_grpc_status(&mut self) {
+        self.lacks_status = true;
+    }
+
     /// The status of a call of gRPC has come, which counts like that of an answer.
     pub fn note_grpc_status(&mut self, status: u16) {
+        self.lacks_status = false;
         self.is_error |= grpc::is_fault_of_server(status);
         if status == grpc::UNAVAILABLE {
             self.outcome = Outcome::Failed;
@@ -192,8 +201,11 @@ impl Exchange {
         self.meter.push(part)
     }
 
-    /// Ends the request after the whole answer.
+    /// Ends the request after the whole answer. A call of gRPC without a status is an unknown failure.
     pub fn end(&mut self) {
+        if self.lacks_status {
+            self.note_grpc_status(grpc::UNKNOWN);
+        }
         self.finish(self.outcome, true);
     }
 

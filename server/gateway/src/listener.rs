@@ -29,6 +29,10 @@ const HEAD_BYTES: usize = 64 << 10;
 const MAX_STREAMS: u32 = 256;
 /// Bytes for each stream of HTTP/2 that its caller has not read.
 const UNREAD_BYTES: usize = 256 << 10;
+/// Bytes for each stream of HTTP/2 that the gateway has not passed on.
+const STREAM_BYTES: u32 = 64 << 10;
+/// Bytes for all streams of a connection, so that a replica that does not read keeps back its own stream only.
+const CONNECTION_BYTES: u32 = STREAM_BYTES * MAX_STREAMS;
 /// Streams of HTTP/2 that their caller resets before the gateway sees them, and resets of the gateway for faults of the
 /// caller. After more of them the connection ends.
 const MAX_EARLY_RESETS: usize = 20;
@@ -189,7 +193,8 @@ async fn serve_http(
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(HEAD_BYTES as u32)
         .max_send_buf_size(UNREAD_BYTES)
-        .initial_stream_window_size(UNREAD_BYTES as u32)
+        .initial_stream_window_size(STREAM_BYTES)
+        .initial_connection_window_size(CONNECTION_BYTES)
         .max_pending_accept_reset_streams(MAX_EARLY_RESETS)
         .max_local_error_reset_streams(MAX_ERROR_RESETS)
         .keep_alive_interval(PING_EVERY)

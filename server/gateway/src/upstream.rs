@@ -48,6 +48,9 @@ const HEAD_BYTES: usize = 128 << 10;
 const KEEPALIVE_AFTER_S: u32 = 60;
 const KEEPALIVE_EVERY_S: u32 = 15;
 const KEEPALIVE_TRIES: u32 = 4;
+/// Milliseconds without an acknowledgement of sent bytes, after which the kernel gives a silent node up. Questions are
+/// not sent while such bytes wait.
+const UNACKNOWLEDGED_MS: u32 = 120_000;
 
 /// The answers of a worker to a token.
 const CONNECTED: u8 = 0;
@@ -59,7 +62,7 @@ const TOO_MANY: u8 = 3;
 pub enum Connection {
     /// A whole connection.
     Http1(SendRequest<RequestBody>),
-    #[expect(dead_code, reason = "it is held: its end frees a stream of the connection")]
+    /// A stream of a connection.
     Http2(Stream),
 }
 
@@ -166,8 +169,11 @@ impl Upstream {
 
     /// Keeps a connection after the end of an answer.
     pub fn keep(self: &Arc<Self>, connection: Connection) {
-        // A stream ends with its answer.
-        let Connection::Http1(mut connection) = connection else { return };
+        let mut connection = match connection {
+            Connection::Http1(connection) => connection,
+            // A stream ends with its answer.
+            Connection::Http2(stream) => return stream.finish(),
+        };
         if connection.is_ready() {
             return self.put(connection);
         }
@@ -251,7 +257,8 @@ fn set_options(stream: &TcpStream) -> io::Result<()> {
     setsockopt(stream, sockopt::KeepAlive, &true)?;
     setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_AFTER_S)?;
     setsockopt(stream, sockopt::TcpKeepInterval, &KEEPALIVE_EVERY_S)?;
-    Ok(setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_TRIES)?)
+    setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_TRIES)?;
+    Ok(setsockopt(stream, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)?)
 }
 
 /// Sends a request on a connection and waits for the head of the answer.
@@ -290,5 +297,6 @@ mod tests {
         set_options(&stream).unwrap();
         assert!(getsockopt(&stream, sockopt::TcpNoDelay).unwrap());
         assert!(getsockopt(&stream, sockopt::KeepAlive).unwrap());
+        assert_eq!(getsockopt(&stream, sockopt::TcpUserTimeout).unwrap(), UNACKNOWLEDGED_MS);
     }
 }

@@ -16,7 +16,7 @@ use futures::FutureExt;
 
 use crate::addresses::{gateway_url, host_of};
 use crate::checks::is_name;
-use crate::gateways::{end_blocks, token_hash};
+use crate::gateways::{EndedBlocks, end_blocks, token_hash};
 use crate::hosts::owners::HostOwners;
 
 /// Gateways of the portal.
@@ -49,6 +49,14 @@ fn wire_gateway(row: StoredGateway, open: &HashMap<i64, i64>, token: Option<Stri
         open_micros: open.get(&row.number).copied().unwrap_or(0),
         token,
     }
+}
+
+/// The detail of an audit event about a gateway whose blocks of credit ended.
+fn ended_detail(name: &str, ended: &EndedBlocks) -> String {
+    format!(
+        "{name}: {} of its blocks of credit ended, {} micro-units are free again, later charges are forgiven",
+        ended.blocks, ended.freed_micros
+    )
 }
 
 /// Checks a new gateway, and writes its address in one form.
@@ -155,7 +163,9 @@ impl GatewayAdmin {
         Ok(options.page(rows, |row| row.id).map(|row| wire_gateway(row, &open, None)))
     }
 
-    /// Replaces the token of a gateway. The former one is refused at once, and only this answer has the new one.
+    /// Replaces the token of a gateway. The former one is refused at once, and only this answer has the new one. Its
+    /// holder may be a stranger, so its blocks of credit end as those of a removed gateway, and the gateway gets another
+    /// number for new ones.
     ///
     /// # Errors
     /// The caller lacks the right or a fresh proof, or there is no such gateway.
@@ -163,23 +173,30 @@ impl GatewayAdmin {
         self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         self.context.check_proof(caller)?;
         let token = format!("{PREFIX}{}", self.context.random(new_opaque));
-        let (hash, user) = (token_hash(&token), caller.user.id);
+        let (hash, user, now) = (token_hash(&token), caller.user.id, self.context.now());
         let event = self.context.audit_event(caller, "gateway.token_replaced", id.to_string(), String::new());
+        let context = self.context.clone();
         let done = self.context.db.try_write(move |tx| {
-            let (hash, mut event) = (hash.clone(), event.clone());
+            let (context, hash, mut event) = (context.clone(), hash.clone(), event.clone());
             async move {
                 recheck_operator_right(tx, user, OperatorRight::ManageFleet).await?;
-                let found = store::services::gateways::replace_token(tx, id, &hash).await?;
-                let gateway = found.ok_or_else(Problem::not_found)?;
-                event.detail.clone_from(&gateway.name);
+                let number = store::services::gateways::last_number(tx).await? + 1;
+                let found = store::services::gateways::replace_token(tx, id, (&hash, number)).await?;
+                let mut gateway = found.ok_or_else(Problem::not_found)?;
+                // Those beyond the most of one transaction end in the loop of lost blocks.
+                let ended = end_blocks(tx, &context, gateway.number, now).await?;
+                gateway.number = number;
+                event.detail = ended_detail(&gateway.name, &ended);
                 store::quotas::insert_audit(tx, None, &event).await?;
-                let open = sum_open(tx).await?;
-                Ok((gateway, open))
+                Ok((gateway, ended.charged))
             }
             .boxed()
         });
-        let (gateway, open) = done.await?;
-        Ok(wire_gateway(gateway, &open, Some(token)))
+        let (gateway, charged) = done.await?;
+        for org in charged {
+            self.context.publish(Change::Charged(org));
+        }
+        Ok(wire_gateway(gateway, &HashMap::new(), Some(token)))
     }
 
     /// Removes a gateway. Its token is refused at once, and its blocks of credit end: what it reported is charged, the
@@ -198,10 +215,7 @@ impl GatewayAdmin {
                 let gateway = found.ok_or_else(Problem::not_found)?;
                 // Those beyond the most of one transaction end in the loop of lost blocks.
                 let ended = end_blocks(tx, &context, gateway.number, now).await?;
-                event.detail = format!(
-                    "{}: {} of its blocks of credit ended, {} micro-units are free again, later charges are forgiven",
-                    gateway.name, ended.blocks, ended.freed_micros
-                );
+                event.detail = ended_detail(&gateway.name, &ended);
                 store::quotas::insert_audit(tx, None, &event).await?;
                 Ok(ended.charged)
             }

@@ -11,11 +11,12 @@ const MAX_DIGITS: usize = 8;
 /// The greatest number of a time limit.
 const MAX_NUMBER: u64 = 99_999_999;
 
+/// The status of a call that ended without one.
+pub const UNKNOWN: u16 = 2;
 /// The statuses that a gateway gives itself.
 pub const DEADLINE_EXCEEDED: u16 = 4;
 pub const RESOURCE_EXHAUSTED: u16 = 8;
 pub const UNAVAILABLE: u16 = 14;
-const UNKNOWN: u16 = 2;
 const INVALID_ARGUMENT: u16 = 3;
 const NOT_FOUND: u16 = 5;
 const PERMISSION_DENIED: u16 = 7;
@@ -81,9 +82,10 @@ pub const fn status_for_http(status: u16) -> u16 {
     }
 }
 
-/// True for a status that blames the server, as 5xx does in HTTP.
+/// True for a status that blames the server, as 5xx does in HTTP. A caller can cause others as it likes: a short time
+/// limit, an unknown method.
 pub const fn is_fault_of_server(status: u16) -> bool {
-    matches!(status, UNKNOWN | DEADLINE_EXCEEDED | UNIMPLEMENTED | INTERNAL | UNAVAILABLE | DATA_LOSS)
+    matches!(status, UNKNOWN | INTERNAL | UNAVAILABLE | DATA_LOSS)
 }
 
 /// The text of a header `grpc-message`: all but printable ASCII characters and `%` as `%XX`.
@@ -165,6 +167,12 @@ mod tests {
         for (refusal, expected) in cases {
             assert_eq!(status(&refusal.problem()), expected, "{refusal:?}");
         }
+    }
+
+    #[test]
+    fn a_caller_cannot_choose_the_faults_of_a_server() {
+        let faults: Vec<u16> = (0..=20).filter(|status| is_fault_of_server(*status)).collect();
+        assert_eq!(faults, [2, 13, 14, 15]);
     }
 
     #[test]

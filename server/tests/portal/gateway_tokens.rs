@@ -16,17 +16,23 @@ async fn status(site: &Site, token: &str) -> u16 {
     send(&site.t.router, ("POST", "credit"), token, json!([])).await.0
 }
 
+/// An ask for a block, which is the oldest one of its gateway.
+fn ask_for(site: &Site, (gateway, life, number): (u64, i64, i64), wish: u64) -> Value {
+    let oldest = if number == i64::MAX { number } else { 0 };
+    json!({"content": {"Ask": {"block": {"gateway": gateway, "life": life, "number": number},
+        "payer": {"org": site.org, "key": 1}, "least": 1_000_000, "wish": wish, "waits": false}}, "oldest": oldest})
+}
+
 /// Asks for a block of the first gateway. Returns its size in nano-units.
-async fn ask(site: &Site, token: &str, block: u64, wish: u64) -> u64 {
-    let ask = json!({"content": {"Ask": {"block": {"gateway": 1, "life": 1, "number": block},
-        "payer": {"org": site.org, "key": 1}, "least": 1_000_000, "wish": wish, "waits": false}}, "oldest": 0});
+async fn ask(site: &Site, token: &str, block: i64, wish: u64) -> u64 {
+    let ask = ask_for(site, (1, 1, block), wish);
     let (status, _, body) = send(&site.t.router, ("POST", "credit"), token, json!([ask])).await;
     assert_eq!(status, 200, "{body}");
     body[0]["Grant"]["size"].as_u64().unwrap()
 }
 
 /// Reports a block with all of its size spent.
-async fn spend(site: &Site, token: &str, block: u64, size: u64) {
+async fn spend(site: &Site, token: &str, block: i64, size: u64) {
     let block = json!({"gateway": 1, "life": 1, "number": block});
     let report = json!({"block": block, "size": size, "spent": size, "ending": true});
     let body = json!([{"content": {"Report": report}, "oldest": 0}]);
@@ -46,7 +52,8 @@ async fn a_new_token_ends_the_former_one_at_once() {
         assert!(new.starts_with("bgw_") && new != former, "{engine}");
         assert_eq!((status(&site, &former).await, status(&site, &new).await), (401, 200), "{engine}");
         let events = items(t, &site.operator, "/operator/audit-events?action=gateway.token_replaced").await;
-        assert_eq!((events.len(), &events[0]["detail"]), (1, &json!("edge-1")), "{engine}");
+        let detail = "edge-1: 0 of its blocks of credit ended, 0 micro-units are free again, later charges are forgiven";
+        assert_eq!((events.len(), &events[0]["detail"]), (1, &json!(detail)), "{engine}");
         assert!(!events[0].to_string().contains(&new), "{engine}");
         t.call(&site.operator, "DELETE", &path, Value::Null).await.expect(204);
         assert_eq!(status(&site, &new).await, 401, "{engine}");
@@ -64,17 +71,100 @@ async fn a_gateway_spends_a_bounded_amount_of_an_organization_in_an_hour() {
         let (_, token) = add(&site, "edge-1").await;
         let limit = 100_000_000_000_u64;
         let first = ask(&site, &token, 1, 60_000_000_000).await;
-        assert_eq!(first, 60_000_000_000, "{engine}");
+        assert_eq!(first, limit / 2, "{engine}: other keys get the other half");
         spend(&site, &token, 1, first).await;
-        let second = ask(&site, &token, 2, limit).await;
-        assert_eq!(second, limit - first, "{engine}: what was spent counts");
-        assert_eq!(ask(&site, &token, 3, 1_000_000).await, 0, "{engine}");
+        assert_eq!(ask(&site, &token, 2, limit).await, limit / 4, "{engine}: what was spent counts");
+        let (mut sizes, mut block) = (vec![limit / 4], 3);
+        loop {
+            let size = ask(&site, &token, block, limit).await;
+            if size == 0 {
+                break;
+            }
+            sizes.push(size);
+            block += 1;
+        }
+        let left = limit - first - sizes.iter().sum::<u64>();
+        assert!(left < 1_000_000, "{engine}: {left}");
         let listed = items(&site.t, &site.operator, "/operator/gateways").await;
-        assert_eq!(listed[0]["open_micros"], second / 1_000, "{engine}");
-        spend(&site, &token, 2, second).await;
-        assert_eq!(ask(&site, &token, 4, 1_000_000).await, 0, "{engine}");
+        let open: u64 = sizes.iter().map(|size| size.div_ceil(1_000)).sum();
+        assert_eq!(listed[0]["open_micros"], open, "{engine}");
+        for (block, size) in (2..).zip(sizes) {
+            spend(&site, &token, block, size).await;
+        }
+        assert_eq!(ask(&site, &token, block + 1, 1_000_000).await, 0, "{engine}");
         site.t.clock.advance_s(3_600);
-        assert_eq!(ask(&site, &token, 5, 1_000_000).await, 1_000_000, "{engine}: a new hour");
+        assert_eq!(ask(&site, &token, block + 2, 1_000_000).await, 1_000_000, "{engine}: a new hour");
+    }
+}
+
+#[tokio::test]
+async fn an_ask_beyond_the_amount_of_an_hour_recalls_unspent_blocks() {
+    for site in sites("gateway_hour_recall").await {
+        let engine = site.engine;
+        site.t.add_price_and_credit(&site.operator, &site.org, 1_000_000_000).await;
+        add_key(&site.t, &site.org, 1, None).await;
+        let (_, token) = add(&site, "edge-1").await;
+        let first = ask(&site, &token, 1, u64::MAX).await;
+        assert_eq!(first, 50_000_000_000, "{engine}");
+        let mut beyond = ask_for(&site, (1, 1, 2), u64::MAX);
+        beyond["content"]["Ask"]["least"] = json!(60_000_000_000_u64);
+        let refused = send(&site.t.router, ("POST", "credit"), &token, json!([beyond])).await.2;
+        assert_eq!(refused[0]["Grant"]["size"], 0, "{engine}: nobody waits for it");
+        beyond["content"]["Ask"]["waits"] = json!(true);
+        let recalled = send(&site.t.router, ("POST", "credit"), &token, json!([beyond])).await.2;
+        let recall = json!([{"Recall": {"block": {"gateway": 1, "life": 1, "number": 1}}}]);
+        assert_eq!(recalled, recall, "{engine}");
+        let report =
+            json!({"block": {"gateway": 1, "life": 1, "number": 1}, "size": 0, "spent": 0, "ending": true});
+        let messages = json!([{"content": {"Report": report}, "oldest": 0}, beyond]);
+        let answers = send(&site.t.router, ("POST", "credit"), &token, messages).await.2;
+        let granted = answers.as_array().unwrap().iter().any(|answer| {
+            answer["Grant"]["block"]["number"] == 2 && answer["Grant"]["size"] == 60_000_000_000_u64
+        });
+        assert!(granted, "{engine}: {answers}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_token_ends_what_a_stranger_did_with_the_former_one() {
+    for site in sites("gateway_theft").await {
+        let (engine, t) = (site.engine, &site.t);
+        t.add_price_and_credit(&site.operator, &site.org, 100_000).await;
+        add_key(t, &site.org, 1, None).await;
+        let (path, stolen) = add(&site, "edge-1").await;
+        let report = async |token: &str, life: i64, number: i64| {
+            let body = json!({"life": life, "number": number, "version": "0.1.0", "snapshot": 1, "loads": [],
+                "uses": [], "drained": []});
+            send(&t.router, ("POST", "reports"), token, body).await.0
+        };
+        let ask = async |token: &str, block: (u64, i64, i64)| {
+            let body = json!([ask_for(&site, block, 4_000_000)]);
+            send(&t.router, ("POST", "credit"), token, body).await
+        };
+        let ahead = t.portal.context.now().plus_seconds(86_400).millis();
+        for (life, expected) in [(i64::MAX, 422), (ahead + 1, 422), (ahead, 200)] {
+            assert_eq!(report(&stolen, life, i64::MAX).await, expected, "{engine} {life}");
+            assert_eq!(ask(&stolen, (1, life, i64::MAX)).await.0, expected, "{engine} {life}");
+        }
+        let open = "SELECT CAST(COUNT(*) AS BIGINT) FROM credit_blocks WHERE NOT closed";
+        assert_eq!(number(t, open).await, 1, "{engine}");
+        let replaced = t.post(&site.operator, &format!("{path}/token"), Value::Null).await.expect(200);
+        let new = replaced["token"].as_str().unwrap();
+        assert_eq!((number(t, open).await, &replaced["open_micros"]), (0, &json!(0)), "{engine}");
+        let balance = t.get(&site.owner, &format!("/orgs/{}/balance", site.org)).await.expect(200);
+        assert_eq!(
+            (&balance["posted_micros"], &balance["held_micros"]),
+            (&json!(100_000), &json!(0)),
+            "{engine}"
+        );
+        // The gateway has a new number, and counts from the begin.
+        assert_eq!(report(new, 5, 1).await, 200, "{engine}");
+        assert_eq!(number(t, "SELECT last_report FROM gateways").await, 1, "{engine}");
+        assert_eq!(ask(new, (1, 5, 1)).await.0, 422, "{engine}");
+        let (status, _, answer) = ask(new, (2, 5, 1)).await;
+        assert_eq!((status, &answer[0]["Grant"]["size"]), (200, &json!(4_000_000)), "{engine}: {answer}");
+        let result = t.portal.reconciliations.reconcile().await.unwrap();
+        assert_eq!(result.mismatches, Vec::<String>::new(), "{engine}");
     }
 }
 

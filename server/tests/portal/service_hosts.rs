@@ -5,7 +5,7 @@ use berth_store::Db;
 use serde_json::{Value, json};
 
 use crate::common::{Caller, Reply, TestPortal, engines};
-use crate::gateways::{add_gateway, send};
+use crate::gateways::{add_gateway, number, run, send};
 use crate::idle_portal::IdlePortal;
 use crate::operations::items;
 use crate::services::service;
@@ -130,6 +130,32 @@ async fn a_confirmed_parent_domain_confirms_its_hosts_only() {
         confirm(&setup, &setup.org, "corp.example", false).await.expect(200);
         assert_eq!(routes(&setup, &token).await, [route("lab.corp.example", "foreign")], "{engine}");
         confirm(&setup, &setup.org, "else.example", true).await.problem(404, "object.not_found");
+    }
+}
+
+#[tokio::test]
+async fn the_proof_of_a_parent_domain_stays_while_a_host_needs_it() {
+    for (engine, db, _location) in engines("service_parent_kept").await {
+        let dns = FakeDns::open().await;
+        let setup = setup(db, &dns).await;
+        let ada = (&setup.ada, setup.org.as_str());
+        for (name, host) in [("root", "corp.example"), ("chat", "chat.corp.example"), ("far", "lab.example")]
+        {
+            create(&setup, ada, name, host).await;
+        }
+        for host in ["corp.example", "lab.example"] {
+            confirm(&setup, &setup.org, host, true).await.expect(200);
+        }
+        let names = async |sql: &str| {
+            run(&setup.t, sql.to_owned()).await;
+            setup.t.portal.services.forget_old().await.unwrap();
+            number(&setup.t, "SELECT CAST(COUNT(*) AS BIGINT) FROM host_proofs").await
+        };
+        let unnamed = "DELETE FROM service_hosts WHERE host IN ('corp.example', 'lab.example')";
+        assert_eq!(names(unnamed).await, 2, "{engine}: the domain of chat stays");
+        let token = add_gateway(&setup.t, 1).await;
+        assert_eq!(routes(&setup, &token).await, [route("chat.corp.example", "chat")], "{engine}");
+        assert_eq!(names("DELETE FROM service_hosts").await, 0, "{engine}");
     }
 }
 

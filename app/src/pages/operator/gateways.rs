@@ -297,7 +297,7 @@ fn TokenDialog(made: RwSignal<Option<NewToken>>, target: ConfirmTarget<Gateway>)
             confirm=Callback::new(replace)
         >
             <p>
-                "The former token is refused at once. The gateway continues with the services and keys that it has. Put the new token into its file and restart it with the same data directory: its journal keeps use and credit."
+                "The former token is refused at once. The gateway continues with the services and keys that it has. Put the new token into its file and restart it with the same data directory: its journal keeps the use. Its open credit ends, and charges that it has not reported are forgiven."
             </p>
         </ConfirmDialog>
     }

@@ -4,10 +4,9 @@
 //! head of the answer.
 
 use std::collections::VecDeque;
-use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use http::HeaderMap;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
@@ -64,8 +63,10 @@ impl AgainBody {
 }
 
 struct Kept {
-    /// Absent after the body was taken back.
+    /// Absent after the body was taken back or closed.
     rest: Option<RequestBody>,
+    /// Who waits for its next part.
+    reader: Option<Waker>,
     parts: VecDeque<Part>,
     bytes: usize,
     /// All parts until now are kept.
@@ -98,7 +99,7 @@ pub struct KeptBody(Arc<Mutex<Kept>>);
 
 impl KeptBody {
     pub fn new(body: RequestBody) -> Self {
-        let kept = Kept { rest: Some(body), parts: VecDeque::new(), bytes: 0, is_whole: true };
+        let kept = Kept { rest: Some(body), reader: None, parts: VecDeque::new(), bytes: 0, is_whole: true };
         Self(Arc::new(Mutex::new(kept)))
     }
 
@@ -109,6 +110,18 @@ impl KeptBody {
     /// Keeps no parts any more.
     pub fn forget(&self) {
         self.lock().forget();
+    }
+
+    /// Ends the body before its end. Its reader gets an error, and resets the stream.
+    pub fn close(&self) {
+        let mut kept = self.lock();
+        let (rest, reader) = (kept.rest.take(), kept.reader.take());
+        kept.forget();
+        drop(kept);
+        drop(rest);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
     }
 
     /// The body from its begin; `None` if it is no longer at hand.
@@ -136,20 +149,22 @@ impl Body for KeptBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut kept = self.lock();
         let Some(rest) = &mut kept.rest else {
-            return Poll::Ready(Some(Err(io::Error::other("the body goes to another replica").into())));
+            return Poll::Ready(Some(Err(h2::Error::from(h2::Reason::CANCEL).into())));
         };
         let polled = Pin::new(rest).poll_frame(cx);
         match &polled {
             Poll::Ready(Some(Ok(frame))) if kept.is_whole => kept.keep(frame),
             // A body with a fault is of no use for another replica.
             Poll::Ready(Some(Err(_))) => kept.forget(),
-            _ => {}
+            Poll::Pending => kept.reader = Some(cx.waker().clone()),
+            Poll::Ready(_) => {}
         }
         polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.lock().rest.as_ref().is_none_or(Body::is_end_stream)
+        // A closed body is not whole.
+        self.lock().rest.as_ref().is_some_and(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -187,6 +202,19 @@ mod tests {
                 }
                 assert!(next(&mut sent).await.is_none() && sent.take_back().is_none(), "it has one owner");
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_closed_body_is_cancelled_and_not_whole() {
+        for text in ["", "a"] {
+            let mut sent = KeptBody::new(RequestBody::Whole(Bytes::from_static(text.as_bytes())));
+            sent.close();
+            assert!(!sent.is_end_stream());
+            let frame = poll_fn(|cx| Pin::new(&mut sent).poll_frame(cx)).await;
+            let error = frame.unwrap().err().unwrap();
+            assert_eq!(error.downcast_ref::<h2::Error>().unwrap().reason(), Some(h2::Reason::CANCEL));
+            assert!(sent.take_back().is_none());
         }
     }
 

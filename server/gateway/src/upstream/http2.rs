@@ -1,6 +1,8 @@
 //! The connections to a replica by HTTP/2 without negotiation: each has many requests at the same time.
 
 use std::error::Error;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,15 +14,20 @@ use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{CONNECT_TIMEOUT, Connection, Failure, HEAD_BYTES, Upstream, too_late};
 use crate::bodies::{KeptBody, RequestBody};
 use crate::clock::now_ms;
 
-/// Requests on one connection, which is what HTTP/2 asks servers to permit at least.
+/// Requests on one connection, which is what HTTP/2 asks servers to permit at least. A replica can permit fewer.
 const MAX_STREAMS: usize = 100;
+/// Streams that the gateway ends before their whole answer, after which a connection gets no further ones: servers end a
+/// connection with many of them.
+const MAX_BROKEN: usize = 50;
 /// Bytes for each stream that its caller has not read.
 const STREAM_BYTES: u32 = 256 << 10;
 /// Bytes for all streams of a connection, so that a caller that does not read keeps back its own stream only.
@@ -32,28 +39,82 @@ const KEEP_MS: u64 = 60_000;
 /// The host of a request whose caller named none.
 const NO_HOST: &str = "replica";
 
-/// The use of a connection.
-#[derive(Default)]
+/// The use of a connection, which ends with it: its list and its streams have it.
 struct LineUse {
     streams: AtomicUsize,
+    /// The streams that the replica permits at the same time.
+    max_streams: AtomicUsize,
+    /// The streams that the gateway ended.
+    broken: AtomicUsize,
     /// The end of its last stream.
     ended_ms: AtomicU64,
+    /// Its drop ends the tasks of the connection.
+    _alive: watch::Sender<()>,
 }
 
-/// A stream of a connection, counted until its drop.
-pub struct Stream(Arc<LineUse>);
+impl LineUse {
+    const fn new(alive: watch::Sender<()>) -> Self {
+        Self {
+            streams: AtomicUsize::new(0),
+            max_streams: AtomicUsize::new(MAX_STREAMS),
+            broken: AtomicUsize::new(0),
+            ended_ms: AtomicU64::new(0),
+            _alive: alive,
+        }
+    }
+}
+
+/// Runs the tasks of a connection until the end of its use. A body that the replica does not read keeps none of them.
+#[derive(Clone)]
+struct LineTasks(watch::Receiver<()>);
+
+impl<F> Executor<F> for LineTasks
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, task: F) {
+        let mut alive = self.0.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = task => {}
+                // Nobody sends: it is the end of the sender.
+                _ = alive.changed() => {}
+            }
+        });
+    }
+}
+
+/// A stream of a connection, counted until its drop, which ends it at the replica too.
+pub struct Stream {
+    line: Arc<LineUse>,
+    /// The body on its way, which keeps the stream open at the replica.
+    body: Option<KeptBody>,
+    /// The replica has ended it.
+    is_whole: bool,
+}
 
 impl Stream {
     fn new(line: &Arc<LineUse>) -> Self {
         line.streams.fetch_add(1, Ordering::Relaxed);
-        Self(line.clone())
+        Self { line: line.clone(), body: None, is_whole: false }
+    }
+
+    /// Ends the stream after its whole answer.
+    pub(super) fn finish(mut self) {
+        self.is_whole = true;
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.0.ended_ms.store(now_ms(), Ordering::Relaxed);
-        self.0.streams.fetch_sub(1, Ordering::Relaxed);
+        if !self.is_whole {
+            self.line.broken.fetch_add(1, Ordering::Relaxed);
+        }
+        self.line.ended_ms.store(now_ms(), Ordering::Relaxed);
+        self.line.streams.fetch_sub(1, Ordering::Relaxed);
+        if let Some(body) = &self.body {
+            body.close();
+        }
     }
 }
 
@@ -65,6 +126,14 @@ struct Line {
 impl Line {
     fn streams(&self) -> usize {
         self.used.streams.load(Ordering::Relaxed)
+    }
+
+    fn has_room(&self) -> bool {
+        self.streams() < self.used.max_streams.load(Ordering::Relaxed)
+    }
+
+    fn is_usable(&self) -> bool {
+        !self.sender.is_closed() && self.used.broken.load(Ordering::Relaxed) < MAX_BROKEN
     }
 }
 
@@ -86,16 +155,15 @@ impl Lines {
     /// The connection with room that has the fewest streams.
     fn find(&self) -> Option<Opened> {
         let mut open = self.lock();
-        open.retain(|line| !line.sender.is_closed());
-        let with_room = open.iter().filter(|line| line.streams() < MAX_STREAMS);
+        open.retain(Line::is_usable);
+        let with_room = open.iter().filter(|line| line.has_room());
         let line = with_room.min_by_key(|line| line.streams())?;
         Some((line.sender.clone(), Stream::new(&line.used)))
     }
 
-    fn put(&self, sender: SendRequest<KeptBody>) -> Opened {
-        let line = Line { sender: sender.clone(), used: Arc::default() };
-        let stream = Stream::new(&line.used);
-        self.lock().push(line);
+    fn put(&self, sender: SendRequest<KeptBody>, used: Arc<LineUse>) -> Opened {
+        let stream = Stream::new(&used);
+        self.lock().push(Line { sender: sender.clone(), used });
         (sender, stream)
     }
 
@@ -119,25 +187,17 @@ impl Upstream {
         mut request: Request<RequestBody>,
         longest: Duration,
     ) -> Result<(Response<Incoming>, Connection), Failure> {
-        if let Some((sender, stream)) = self.lines.find() {
-            let used = stream.0.clone();
-            match exchange((sender, stream), request, longest).await {
+        if let Some(opened) = self.lines.find() {
+            match self.exchange_on(opened, request, longest).await {
                 // The replica closes the connection, but may take the request on another one.
-                Err((Failure { request: Some(unsent), .. }, true)) => {
-                    self.lines.leave(&used);
-                    request = *unsent;
-                }
-                Err((failure, is_closing)) => {
-                    if is_closing {
-                        self.lines.leave(&used);
-                    }
-                    return Err(failure);
-                }
-                Ok(answer) => return Ok(answer),
+                Err((Failure { request: Some(unsent), .. }, true)) => request = *unsent,
+                answer => return answer.map_err(|(failure, _)| failure),
             }
         }
         match timeout(CONNECT_TIMEOUT, self.open_line()).await {
-            Ok(Ok(opened)) => exchange(opened, request, longest).await.map_err(|(failure, _)| failure),
+            Ok(Ok(opened)) => {
+                self.exchange_on(opened, request, longest).await.map_err(|(failure, _)| failure)
+            }
             Ok(Err((progress, reason))) => {
                 Err(Failure { progress, is_late: false, reason, request: Some(Box::new(request)) })
             }
@@ -149,6 +209,21 @@ impl Upstream {
         }
     }
 
+    /// Sends a request on a connection, which gets no further one if it closes or may be lost.
+    async fn exchange_on(
+        &self,
+        opened: Opened,
+        request: Request<RequestBody>,
+        longest: Duration,
+    ) -> Result<(Response<Incoming>, Connection), (Failure, bool)> {
+        let used = opened.1.line.clone();
+        let answer = exchange(opened, request, longest).await;
+        if let Err((_, true)) = &answer {
+            self.lines.leave(&used);
+        }
+        answer
+    }
+
     /// Opens a connection, or waits for the one that another request opens.
     async fn open_line(&self) -> Result<Opened, (Progress, String)> {
         let _only = self.lines.opening.lock().await;
@@ -156,7 +231,9 @@ impl Upstream {
             return Ok(found);
         }
         let stream = self.reach().await?;
-        let built = Builder::new(TokioExecutor::new())
+        let (alive, tasks) = watch::channel(());
+        let used = Arc::new(LineUse::new(alive));
+        let built = Builder::new(LineTasks(tasks.clone()))
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_BYTES)
             .initial_connection_window_size(CONNECTION_BYTES)
@@ -167,31 +244,44 @@ impl Upstream {
             .handshake(TokioIo::new(stream))
             .await;
         let (sender, connection) = built.map_err(|e| (Progress::NotDelivered, e.to_string()))?;
-        tokio::spawn(async move {
+        let permits = Arc::downgrade(&used);
+        LineTasks(tasks).execute(async move {
+            let mut connection = pin!(connection);
             // Each request has the error of its connection.
-            let _ = connection.await;
+            let _ = poll_fn(|cx| {
+                let polled = connection.as_mut().poll(cx);
+                if let Some(used) = permits.upgrade() {
+                    let most = connection.current_max_send_streams().clamp(1, MAX_STREAMS);
+                    used.max_streams.store(most, Ordering::Relaxed);
+                }
+                polled
+            })
+            .await;
         });
-        Ok(self.lines.put(sender))
+        Ok(self.lines.put(sender, used))
     }
 }
 
-/// Sends a request on a connection and waits for the head of the answer. A failure says whether the connection closes.
+/// Sends a request on a connection and waits for the head of the answer. A failure says whether the connection closes
+/// or may be lost.
 async fn exchange(
-    (mut sender, stream): Opened,
+    (mut sender, mut stream): Opened,
     request: Request<RequestBody>,
     longest: Duration,
 ) -> Result<(Response<Incoming>, Connection), (Failure, bool)> {
     let (head, body) = request.into_parts();
     let kept = KeptBody::new(body);
     let sent = to_http2(&head, kept.clone());
+    stream.body = Some(kept.clone());
     let mut error = match timeout(longest, sender.try_send_request(sent)).await {
         Ok(Ok(answer)) => {
             kept.forget();
             return Ok((answer, Connection::Http2(stream)));
         }
         Ok(Err(error)) => error,
-        Err(_) => return Err((too_late(), false)),
+        Err(_) => return Err((too_late(), true)),
     };
+    stream.is_whole = true;
     let refusal = match error.take_message() {
         Some(_) => Some(Unbegun::Closing),
         None => unbegun(error.error()),

@@ -144,6 +144,89 @@ async fn a_deadline_ends_a_call_everywhere() {
     assert_eq!(status_in_time(&stage, "200m").await, "4");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_ends_a_call_whose_caller_still_sends() {
+    let (stage, server) = (Stage::new().await, Echo::default());
+    let worker = server.start(&stage.authority, 1).await;
+    stage.publish(vec![over_http2(digits(vec![worker.replica]))], Vec::new()).await;
+    let client = Client::connect(&stage).await;
+    let mut grpc = client.0.clone();
+    grpc.ready().await.unwrap();
+    let (send, receive) = mpsc::channel(1);
+    let mut request = Request::new(ReceiverStream::new(receive));
+    request.metadata_mut().insert("grpc-timeout", "2S".parse().unwrap());
+    let called = grpc.streaming(request, Client::path("Both"), Codec::default()).await;
+    let mut answers: Streaming<String> = called.unwrap().into_inner();
+    send.send("a".to_owned()).await.unwrap();
+    assert_eq!(answers.next().await.unwrap().unwrap(), "a");
+    let status = answers.next().await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
+    // The body of the request is still open.
+    tokio::time::timeout(Duration::from_secs(20), server.left.notified()).await.unwrap();
+    eventually("no open call", || async { stage.metric("berth_gateway_in_flight").await == Some(0.0) }).await;
+    assert_eq!(client.ask("next").await.unwrap(), "next", "the connection goes on");
+    assert_eq!(worker.connections.load(Ordering::Relaxed), 1);
+    drop(send);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_permits_few_calls_gets_more_connections() {
+    let (stage, server) = (Stage::new().await, Echo::default());
+    let builder = tonic::transport::Server::builder().max_concurrent_streams(2);
+    let mut worker = server.start_by(builder, &stage.authority, 1).await;
+    worker.replica.concurrency = 50;
+    stage.publish(vec![over_http2(digits(vec![worker.replica]))], Vec::new()).await;
+    let client = Client::connect(&stage).await;
+    let mut open = Vec::new();
+    for text in ["a", "b", "c", "d", "e"] {
+        let (send, receive) = mpsc::channel(1);
+        let mut answers = client.both(ReceiverStream::new(receive)).await.unwrap();
+        send.send(text.to_owned()).await.unwrap();
+        assert_eq!(answers.next().await.unwrap().unwrap(), text, "while all former ones are open");
+        open.push((answers, send));
+    }
+    assert_eq!(worker.connections.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_with_many_cancelled_calls_gets_no_further_ones() {
+    let (stage, server) = (Stage::new().await, Echo::default());
+    let worker = server.start(&stage.authority, 1).await;
+    stage.publish(vec![over_http2(digits(vec![worker.replica]))], Vec::new()).await;
+    let client = Client::connect(&stage).await;
+    for _ in 0..50 {
+        let (send, receive) = mpsc::channel(1);
+        let mut answers = client.both(ReceiverStream::new(receive)).await.unwrap();
+        send.send("a".to_owned()).await.unwrap();
+        assert_eq!(answers.next().await.unwrap().unwrap(), "a");
+        drop((answers, send));
+        tokio::time::timeout(Duration::from_secs(20), server.left.notified()).await.unwrap();
+    }
+    eventually("another connection", || async {
+        assert_eq!(client.ask("next").await.unwrap(), "next");
+        worker.connections.load(Ordering::Relaxed) == 2
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_without_a_status_is_an_error() {
+    let (stage, server) = (Stage::new().await, Echo::default());
+    let worker = server.start(&stage.authority, 1).await;
+    stage.publish(vec![over_http2(digits(vec![worker.replica]))], Vec::new()).await;
+    let client = Client::connect(&stage).await;
+    let unstated = client.unary_at(Client::path("Unstated"), Request::new("one".to_owned())).await;
+    assert!(unstated.is_err(), "{unstated:?}");
+    let unknown = client.unary_at(Client::path("None"), Request::new("one".to_owned())).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::Unimplemented, "{unknown:?}");
+    eventually("both calls in a report", || async {
+        stage.portal.uses().iter().map(|row| row.requests).sum::<u64>() == 2
+    })
+    .await;
+    let errors: u64 = stage.portal.uses().iter().map(|row| row.errors).sum();
+    assert_eq!(errors, 1, "an unknown method is a fault of the caller");
+}
+
 /// The status of a call with a time limit, by a client without a clock.
 async fn status_in_time(stage: &Stage, limit: &str) -> String {
     let stream = tokio::net::TcpStream::connect(stage.at).await.unwrap();

@@ -41,9 +41,14 @@ pub struct Echo {
 impl Echo {
     /// Starts the server and the worker before it.
     pub async fn start(&self, authority: &Authority, number: u128) -> Worker {
+        self.start_by(Server::builder(), authority, number).await
+    }
+
+    /// Starts the server with other settings, and the worker before it.
+    pub async fn start_by(&self, mut builder: Server, authority: &Authority, number: u128) -> Worker {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
-        let serving = Server::builder().add_service(self.clone());
+        let serving = builder.add_service(self.clone());
         tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
         worker(authority, number, at).await
     }
@@ -126,6 +131,10 @@ impl Service<http::Request<Body>> for Echo {
                 }
                 "/test.Echo/Join" => {
                     grpc.client_streaming(tower::service_fn(move |r| this.clone().join(r)), request).await
+                }
+                "/test.Echo/Unstated" => {
+                    let answer = http::Response::builder().header("content-type", "application/grpc");
+                    answer.body(Body::empty()).unwrap()
                 }
                 _ => Status::unimplemented("no such method").into_http(),
             })

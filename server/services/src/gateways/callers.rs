@@ -10,6 +10,7 @@ use berth_serving::snapshot::KeyHash;
 use berth_store as store;
 use berth_store::services::uses_intake::StoredCaller;
 use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
 
 use super::GatewaySync;
 
@@ -25,6 +26,17 @@ const MAX_NETWORKS: usize = 10_000;
 const MAX_ACCEPTED: usize = 1_000;
 /// The network of requests without an address, and of all networks beyond the limit.
 const COMMON: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// Seconds by which the clock of a gateway may be ahead.
+const MAX_AHEAD_S: i64 = 86_400;
+/// The refusal of a life beyond that: with it a stolen token would outlive all later lives of its gateway.
+pub(super) const LIFE_AHEAD: &str =
+    "The life is more than a day after the clock of the portal. Correct the clock of the gateway.";
+
+/// True unless a life, which is the time of its begin in milliseconds, is far in the future.
+pub(super) const fn is_plausible_life(life: i64, now: Timestamp) -> bool {
+    life <= now.plus_seconds(MAX_AHEAD_S).millis()
+}
 
 /// The hash of a gateway's token in the database: SHA-256 in hexadecimal digits.
 pub fn token_hash(token: &str) -> String {

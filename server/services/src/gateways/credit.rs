@@ -14,7 +14,7 @@ use futures::FutureExt;
 
 use super::GatewaySync;
 use super::blocks::{NANOS, from_column, settle, to_column};
-use super::callers::{Call, CallingGateway};
+use super::callers::{Call, CallingGateway, LIFE_AHEAD, is_plausible_life};
 use super::desk::{Exchange, Messages, exchange};
 
 /// Messages of one request.
@@ -119,7 +119,7 @@ async fn write_off(
     settle(tx, context, &mut row, &lent, now).await
 }
 
-/// The ended blocks of a removed gateway.
+/// The ended blocks of a gateway.
 #[derive(Debug, Default)]
 pub(crate) struct EndedBlocks {
     pub blocks: usize,
@@ -128,8 +128,8 @@ pub(crate) struct EndedBlocks {
     pub charged: BTreeSet<OrgId>,
 }
 
-/// Ends the first blocks of a gateway that was removed in this transaction. It reports nothing any more, so the wait for
-/// them has no use.
+/// Ends the first blocks of a gateway that was removed, or got another number, in this transaction. Nobody reports them
+/// any more, so the wait for them has no use.
 pub(crate) async fn end_blocks(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -153,7 +153,7 @@ impl GatewaySync {
     /// Applies the asks and reports of a gateway, and answers them.
     ///
     /// # Errors
-    /// 422 for messages about blocks of another gateway or life. 429 if the gateway sends messages already.
+    /// 422 for messages about blocks of another gateway or life, and for a life in the future. 429 if the gateway sends messages already.
     pub(super) async fn exchange_credit(
         &self,
         gateway: &CallingGateway,
@@ -161,6 +161,9 @@ impl GatewaySync {
     ) -> Result<Vec<ToGateway>, Problem> {
         let _place = self.callers.find_place(gateway, Call::Credit)?;
         let (mut messages, now) = (sorted(gateway, &messages)?, self.context.now());
+        if messages.life.is_some_and(|life| !is_plausible_life(life, now)) {
+            return Err(Problem::invalid_field("", LIFE_AHEAD));
+        }
         messages.late = self.credit.find_late(&messages.asks, now);
         let messages = Arc::new(messages);
         let (context, work) = (self.context.clone(), messages.clone());
@@ -175,7 +178,7 @@ impl GatewaySync {
         Ok(done.answers)
     }
 
-    /// Ends the wait for the blocks of removed gateways, and for blocks a day after their end. Later charges of theirs
+    /// Ends the wait for the blocks of removed gateways and of replaced tokens, and for blocks a day after their end. Later charges of theirs
     /// are forgiven.
     ///
     /// # Errors

@@ -269,6 +269,9 @@ impl<'a> Desk<'a> {
         }
         let most = self.find_gateway_room(tx, key.org_id).await?;
         if most < ask.least && !self.rows.contains_key(&id) {
+            if self.recall_unspent(ask, key.org_id) {
+                return Ok(());
+            }
             tracing::warn!(gateway = id.gateway.0, org = %key.org_id, "a gateway has used its credit of an hour in an organization");
             self.out.answers.push(ToGateway::Grant { block: id, size: 0, until: self.now });
             return Ok(());
@@ -276,9 +279,29 @@ impl<'a> Desk<'a> {
         let limit = self.find_room(tx, key.org_id).await?.saturating_add(self.counted(key.org_id));
         self.lender.set_budget(Account::Org(key.org_id), Period::InAll, Some(limit));
         let waits = ask.waits && !self.messages.late.contains(&id);
-        let ask = Ask { wish: ask.wish.min(MAX_SIZE).min(most.max(ask.least)), waits, ..*ask };
+        // At most half of what is left, so that the other keys of the organization get blocks too.
+        let ask = Ask { wish: ask.wish.min(MAX_SIZE).min((most / 2).max(ask.least)), waits, ..*ask };
         let answer = self.lender.receive(&ToPortal { content: Content::Ask(ask), oldest: 0 }, self.now);
         self.answer_ask(tx, id, &key, answer.messages).await
+    }
+
+    /// Recalls the other blocks that an organization has at the gateway for an ask beyond the amount of an hour. Returns
+    /// false without one, or after the wait for them.
+    fn recall_unspent(&mut self, ask: &Ask, org: OrgId) -> bool {
+        if !ask.waits || self.messages.late.contains(&ask.block) {
+            return false;
+        }
+        let gateway = self.messages.gateway;
+        let of_gateway = |row: &&StoredBlock| row.gateway_number == gateway && row.org_id == org;
+        let is_unspent = |row: &&StoredBlock| !row.ending && !row.closed && row.size_nanos > row.spent_nanos;
+        let unspent: Vec<BlockId> =
+            self.rows.values().filter(of_gateway).filter(is_unspent).map(block_id).collect();
+        if unspent.is_empty() {
+            return false;
+        }
+        self.out.answers.extend(unspent.into_iter().map(|block| ToGateway::Recall { block }));
+        self.out.waiting.push(ask.block);
+        true
     }
 
     /// Stores a granted block, and sorts the recalls by their gateway.

@@ -20,7 +20,7 @@ use berth_fleet::Enrolment;
 use berth_foundation::Context;
 
 pub use callers::{CallingGateway, token_hash};
-pub(crate) use credit::end_blocks;
+pub(crate) use credit::{EndedBlocks, end_blocks};
 pub use loads::Loads;
 
 use callers::Callers;

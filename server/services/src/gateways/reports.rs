@@ -14,7 +14,7 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::GatewaySync;
-use super::callers::{Call, CallingGateway};
+use super::callers::{Call, CallingGateway, LIFE_AHEAD, is_plausible_life};
 
 /// The greatest figure of a use in one report. A row with a greater one is not plausible.
 const MAX_FIGURE: u64 = 1_000_000_000_000;
@@ -154,8 +154,8 @@ async fn count(
 /// The life and the number of a report.
 ///
 /// # Errors
-/// 422 for a number beyond the range of the database, and for a bad version.
-fn check(report: &GatewayReport) -> Result<(i64, i64), Problem> {
+/// 422 for a number beyond the range of the database, a life in the future, and a bad version.
+fn check(report: &GatewayReport, now: Timestamp) -> Result<(i64, i64), Problem> {
     let number = |pointer: &str, number: u64| {
         let found = i64::try_from(number).ok().filter(|number| *number > 0);
         found.ok_or_else(|| Problem::invalid_field(pointer, "Send a number from 1 to 2^63 - 1."))
@@ -163,7 +163,11 @@ fn check(report: &GatewayReport) -> Result<(i64, i64), Problem> {
     if report.version.len() > MAX_VERSION_BYTES || report.version.chars().any(char::is_control) {
         return Err(Problem::invalid_field("/version", "Send at most 60 printable characters."));
     }
-    Ok((number("/life", report.life)?, number("/number", report.number)?))
+    let life = number("/life", report.life)?;
+    if !is_plausible_life(life, now) {
+        return Err(Problem::invalid_field("/life", LIFE_AHEAD));
+    }
+    Ok((life, number("/number", report.number)?))
 }
 
 impl GatewaySync {
@@ -177,8 +181,8 @@ impl GatewaySync {
         report: GatewayReport,
     ) -> Result<ReportAnswer, Problem> {
         let _place = self.callers.find_place(gateway, Call::Report)?;
-        let (life, number) = check(&report)?;
         let (row, now) = (&gateway.row, self.context.now());
+        let (life, number) = check(&report, now)?;
         let last = (row.life, row.last_report);
         let is_seen = row.last_seen_at.is_some_and(|at| now.millis_since(at) < SEEN_EVERY_MS);
         let counted = if (life, number) <= last {

@@ -159,15 +159,15 @@ pub async fn list_of_orgs(tx: &mut Tx<'_>, orgs: Vec<String>) -> Result<Vec<Stor
     )
 }
 
-/// Lists the first open blocks whose time ended before `before`, and those of removed gateways.
+/// Lists the first open blocks whose time ended before `before`, and those of removed gateways and replaced tokens.
 pub async fn list_lost(
     tx: &mut Tx<'_>,
     before: Timestamp,
     limit: i64,
 ) -> Result<Vec<StoredBlock>, StoreError> {
     let sql = select_blocks!(
-        "NOT b.closed AND (b.until_at < $1 OR b.gateway_number IN \
-         (SELECT g.number FROM gateways g WHERE g.removed_at IS NOT NULL)) ORDER BY b.hold_id LIMIT $2"
+        "NOT b.closed AND (b.until_at < $1 OR b.gateway_number NOT IN \
+         (SELECT g.number FROM gateways g WHERE g.removed_at IS NULL)) ORDER BY b.hold_id LIMIT $2"
     );
     list!(tx, StoredBlock, sql, before, limit)
 }

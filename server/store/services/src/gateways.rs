@@ -70,13 +70,16 @@ pub async fn remove(
     Ok(found)
 }
 
-/// Replaces the hash of the token of a gateway. Returns the gateway if it exists.
+/// Replaces the hash of the token of a gateway, and its number: what came with the former token is none of the gateway
+/// any more. Returns the gateway before it, if it exists.
 pub async fn replace_token(
     tx: &mut Tx<'_>,
     id: GatewayId,
-    token_hash: &str,
+    (token_hash, number): (&str, i64),
 ) -> Result<Option<StoredGateway>, StoreError> {
     let found = find!(tx, StoredGateway, select_gateways!("AND id = $1"), id)?;
-    exec!(tx, "UPDATE gateways SET token_hash = $2 WHERE id = $1 AND removed_at IS NULL", id, token_hash)?;
+    let sql = "UPDATE gateways SET token_hash = $2, number = $3, life = 0, last_report = 0, credit_life = 0, \
+               credit_oldest = 0 WHERE id = $1 AND removed_at IS NULL";
+    exec!(tx, sql, id, token_hash, number)?;
     Ok(found)
 }

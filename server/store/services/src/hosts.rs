@@ -159,9 +159,11 @@ pub async fn confirm(
     Ok(exec!(tx, sql, org, host, proof, at)? == 1)
 }
 
-/// Deletes the proofs of hosts that no service of their organization names.
+/// Deletes the proofs of hosts that no service of their organization names. A confirmed one stays while it confirms a
+/// host below it.
 pub async fn delete_unnamed(tx: &mut Tx<'_>) -> Result<u64, StoreError> {
     let sql = "DELETE FROM host_proofs WHERE NOT EXISTS (SELECT 1 FROM service_hosts h \
-               JOIN services s ON s.id = h.service_id WHERE h.host = host_proofs.host AND s.org_id = host_proofs.org_id)";
+               JOIN services s ON s.id = h.service_id WHERE s.org_id = host_proofs.org_id AND (h.host = host_proofs.host \
+               OR (host_proofs.confirmed_at IS NOT NULL AND h.host LIKE '%.' || host_proofs.host)))";
     exec!(tx, sql)
 }

@@ -23,7 +23,8 @@ pub async fn delete_replicas(tx: &mut Tx<'_>, before: Timestamp, most: i64) -> R
 /// Deletes the closed blocks of gateways that were removed before `before`.
 pub async fn delete_blocks(tx: &mut Tx<'_>, before: Timestamp, most: i64) -> Result<u64, StoreError> {
     let sql = "DELETE FROM credit_blocks WHERE hold_id IN (SELECT b.hold_id FROM credit_blocks b \
-               JOIN gateways g ON g.number = b.gateway_number WHERE b.closed AND g.removed_at < $1 \
+               LEFT JOIN gateways g ON g.number = b.gateway_number \
+               WHERE b.closed AND (g.number IS NULL OR g.removed_at < $1) \
                ORDER BY b.hold_id LIMIT $2)";
     exec!(tx, sql, before, most)
 }
