@@ -142,6 +142,13 @@ async fn take_effect(
         ChangeAction::AddOperator => {
             portal.operators.add(caller, parse_input(input)?, approved).await.map(drop)
         }
+        ChangeAction::AddPromise => {
+            portal.services.promises.create_promise(caller, parse_input(input)?, approved).await.map(drop)
+        }
+        ChangeAction::ChangePromise => {
+            let id = parse_target(request)?;
+            portal.services.promises.change_promise(caller, id, parse_input(input)?, approved).await.map(drop)
+        }
         ChangeAction::ChangeOperator => {
             let user = parse_target(request)?;
             portal.operators.change(caller, user, parse_input(input)?, approved).await.map(drop)

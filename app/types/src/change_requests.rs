@@ -24,8 +24,12 @@ pub enum ChangeAction {
     AccessJob,
     /// A new operator.
     AddOperator,
+    /// A promise for services.
+    AddPromise,
     /// A role with further rights for an operator.
     ChangeOperator,
+    /// Other terms of a promise for services.
+    ChangePromise,
     /// A debit of an organization.
     Debit,
     /// The enabling of a disabled account of an operator.
@@ -49,10 +53,12 @@ pub enum ChangeAction {
 }
 
 impl ChangeAction {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::AccessJob,
         Self::AddOperator,
+        Self::AddPromise,
         Self::ChangeOperator,
+        Self::ChangePromise,
         Self::Debit,
         Self::EnableOperator,
         Self::EndPolicy,
@@ -72,8 +78,10 @@ impl ChangeAction {
             Self::AddOperator | Self::ChangeOperator | Self::EnableOperator | Self::EndPolicy => {
                 OperatorRight::ManagePortal
             }
-            // Requests for credit are money; all roles with this right decide requests too.
-            Self::Debit
+            // Promises give credit. Requests for credit are money; all roles with this right decide requests too.
+            Self::AddPromise
+            | Self::ChangePromise
+            | Self::Debit
             | Self::GrantCredit
             | Self::GrantCredits
             | Self::GrantRequest
@@ -88,7 +96,9 @@ impl ChangeAction {
         match self {
             Self::AccessJob => "access_job",
             Self::AddOperator => "add_operator",
+            Self::AddPromise => "add_promise",
             Self::ChangeOperator => "change_operator",
+            Self::ChangePromise => "change_promise",
             Self::Debit => "debit",
             Self::EnableOperator => "enable_operator",
             Self::EndPolicy => "end_policy",
@@ -107,7 +117,9 @@ impl ChangeAction {
         match self {
             Self::AccessJob => "Access to a job",
             Self::AddOperator => "New operator",
+            Self::AddPromise => "New promise",
             Self::ChangeOperator => "Role of an operator",
+            Self::ChangePromise => "Terms of a promise",
             Self::Debit => "Debit",
             Self::EnableOperator => "Account of an operator",
             Self::EndPolicy => "End of the second operator",

@@ -1,6 +1,6 @@
 //! The promise of a service: availability, time to first token and wake time, judged by counts over a window.
 //!
-//! A part without a case in the window is kept. A window is judged once, after its end and after the time for late
+//! A part with fewer than [`MIN_CASES`] cases in the window is kept. A window is judged once, after its end and after the time for late
 //! reports, so it has one credit at most.
 
 use std::fmt;
@@ -9,6 +9,8 @@ use berth_types::time::Timestamp;
 
 /// The whole, in parts a million.
 const WHOLE_PPM: u32 = 1_000_000;
+/// The least number of cases in a window with which a part can be missed.
+pub const MIN_CASES: u64 = 20;
 /// The whole of an amount, in basis points.
 const WHOLE_BASIS_POINTS: u32 = 10_000;
 
@@ -24,7 +26,7 @@ pub struct Part {
 /// The promise of a service. The limits of times are with the counts: a token later than `first_token_ms` is late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promise {
-    /// Requests without an error of the service.
+    /// Requests without a fault of the platform.
     pub availability: Option<Part>,
     /// First tokens within `first_token_ms`.
     pub first_token: Option<Part>,
@@ -107,11 +109,11 @@ pub struct Judgement {
 }
 
 impl Part {
-    /// True if too few cases are good.
+    /// True if too few of enough cases are good.
     fn is_missed(&self, cases: Cases) -> bool {
         let bad = u128::from(cases.bad.min(cases.all));
-        bad * u128::from(WHOLE_PPM)
-            > u128::from(cases.all) * u128::from(WHOLE_PPM.saturating_sub(self.good_ppm))
+        let permitted = u128::from(cases.all) * u128::from(WHOLE_PPM.saturating_sub(self.good_ppm));
+        cases.all >= MIN_CASES && bad * u128::from(WHOLE_PPM) > permitted
     }
 }
 
@@ -258,18 +260,19 @@ mod tests {
             (evidence(cases(1_000, 1), none, none), 0, 0),
             (evidence(cases(1_000, 2), none, none), 1, 1_001),
             (evidence(cases(999, 1), none, none), 1, 1_001),
-            (evidence(none, cases(100, 5), cases(10, 1)), 0, 0),
-            (evidence(none, cases(100, 6), cases(10, 2)), 2, 751),
-            (evidence(cases(1, 9), cases(1, 1), cases(1, 1)), 3, 1_751),
+            (evidence(none, cases(100, 5), cases(20, 2)), 0, 0),
+            (evidence(none, cases(100, 6), cases(20, 3)), 2, 751),
+            (evidence(cases(20, 90), cases(20, 20), cases(20, 20)), 3, 1_751),
+            (evidence(cases(19, 19), cases(19, 19), cases(19, 19)), 0, 0),
         ] {
             let judgement = judged(&evidence);
             assert_eq!((judgement.misses.len(), judgement.credit_micros), (misses, credit), "{evidence:?}");
             assert_eq!(judgement.since, second(0));
         }
-        let late = judged(&evidence(none, cases(100, 6), cases(10, 2)));
+        let late = judged(&evidence(none, cases(100, 6), cases(20, 3)));
         let texts: Vec<String> = late.misses.iter().map(ToString::to_string).collect();
         let token = "6 of 100 first tokens took more than 800 ms; 95.0000 % good ones are promised";
-        assert_eq!(texts, [token, "2 of 10 wakes took more than 6000 ms; 90.0000 % good ones are promised"]);
+        assert_eq!(texts, [token, "3 of 20 wakes took more than 6000 ms; 90.0000 % good ones are promised"]);
     }
 
     #[test]
@@ -305,7 +308,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_credit_is_never_above_the_charges(
-            all: u64, bad: u64, charged_micros: u64, good_ppm: u32, credit_basis_points: u32,
+            all in prop_oneof![0..2 * MIN_CASES, any::<u64>()],
+            bad: u64, charged_micros: u64, good_ppm: u32, credit_basis_points: u32,
         ) {
             let promise = Promise { availability: part(good_ppm, credit_basis_points), ..promise() };
             let requests = Cases { all, bad };
@@ -313,6 +317,7 @@ mod tests {
             let mut watch = PromiseWatch::new(&promise, second(0));
             let judgement = watch.judge(&promise, watch.next(), &evidence, second(90_000)).unwrap();
             prop_assert!(judgement.credit_micros <= charged_micros);
+            prop_assert!(all >= MIN_CASES || judgement.misses.is_empty());
             let missed = !judgement.misses.is_empty() && credit_basis_points > 0 && charged_micros > 0;
             prop_assert_eq!(judgement.credit_micros > 0, missed);
         }

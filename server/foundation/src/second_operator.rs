@@ -250,7 +250,9 @@ const fn has_same_effect_twice(action: ChangeAction) -> bool {
     match action {
         ChangeAction::AccessJob
         | ChangeAction::AddOperator
+        | ChangeAction::AddPromise
         | ChangeAction::ChangeOperator
+        | ChangeAction::ChangePromise
         | ChangeAction::EnableOperator
         | ChangeAction::EndPolicy
         | ChangeAction::GrantRequest

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use berth_autoscaling::GatewayId;
 use berth_autoscaling::credit::{Borrower, BorrowerTerms, Entry};
-use berth_serving::reports::{BUCKETS, MAX_USES, Use};
+use berth_serving::reports::{BUCKETS, MAX_FAULTS, MAX_USES, ServiceFaults, Use};
 use berth_types::ids::{InferenceKeyId, RevisionId, ServiceId};
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,7 @@ const TERMS: BorrowerTerms = BorrowerTerms { requests_a_block: 16, low_requests:
 pub enum Record {
     Credit(Entry),
     Used(Used),
+    Failed(Failed),
     /// The first rows of use are in the report with this number.
     Reported {
         number: u64,
@@ -41,12 +42,33 @@ pub struct Used {
     pub bucket: Option<usize>,
 }
 
+/// A request that failed without a fault of its caller or of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    pub service: ServiceId,
+    pub kind: FaultKind,
+}
+
+/// The kind of such a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FaultKind {
+    /// The service had no ready replica.
+    Asleep,
+    /// No replica could be reached.
+    Unreached,
+    /// The connection to the replica broke, or the replica was silent.
+    Lost,
+}
+
 /// A report on its way to the portal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outgoing {
     pub life: u64,
     pub number: u64,
     pub uses: Vec<Use>,
+    /// Absent in the journals of earlier versions.
+    #[serde(default)]
+    pub faults: Vec<ServiceFaults>,
 }
 
 /// The use of each revision and key.
@@ -97,6 +119,43 @@ impl Uses {
     }
 }
 
+/// The faults of each service.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<ServiceFaults>", into = "Vec<ServiceFaults>")]
+struct Faults(BTreeMap<ServiceId, ServiceFaults>);
+
+impl From<Vec<ServiceFaults>> for Faults {
+    fn from(rows: Vec<ServiceFaults>) -> Self {
+        Self(rows.into_iter().map(|row| (row.service, row)).collect())
+    }
+}
+
+impl From<Faults> for Vec<ServiceFaults> {
+    fn from(faults: Faults) -> Self {
+        faults.0.into_values().collect()
+    }
+}
+
+impl Faults {
+    fn add(&mut self, failed: Failed) {
+        let Failed { service, kind } = failed;
+        let none = ServiceFaults { service, asleep: 0, unreached: 0, lost: 0 };
+        let row = self.0.entry(service).or_insert(none);
+        let count = match kind {
+            FaultKind::Asleep => &mut row.asleep,
+            FaultKind::Unreached => &mut row.unreached,
+            FaultKind::Lost => &mut row.lost,
+        };
+        *count = count.saturating_add(1);
+    }
+
+    /// Removes the rows of the next report.
+    fn cut(&mut self) -> Vec<ServiceFaults> {
+        let first = std::iter::from_fn(|| self.0.pop_first().map(|(_, row)| row));
+        first.take(MAX_FAULTS).collect()
+    }
+}
+
 /// The books.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Books {
@@ -107,13 +166,23 @@ pub struct Books {
     /// Absent before the first snapshot.
     borrower: Option<Borrower>,
     uses: Uses,
+    /// Absent in the journals of earlier versions.
+    #[serde(default)]
+    faults: Faults,
     outgoing: Option<Outgoing>,
 }
 
 impl Books {
     /// The books of a gateway without a journal.
     pub fn new(now_ms: u64) -> Self {
-        Self { life: now_ms.max(1), number: 0, borrower: None, uses: Uses::default(), outgoing: None }
+        Self {
+            life: now_ms.max(1),
+            number: 0,
+            borrower: None,
+            uses: Uses::default(),
+            faults: Faults::default(),
+            outgoing: None,
+        }
     }
 
     /// Begins the next start with the books of the last one. The requests of the last start ended with it: what they
@@ -140,9 +209,11 @@ impl Books {
                 }
             }
             Record::Used(used) => self.uses.add(&used),
+            Record::Failed(failed) => self.faults.add(failed),
             Record::Reported { number } => {
                 self.number = number;
-                self.outgoing = Some(Outgoing { life: self.life, number, uses: self.uses.cut() });
+                let (uses, faults) = (self.uses.cut(), self.faults.cut());
+                self.outgoing = Some(Outgoing { life: self.life, number, uses, faults });
             }
             Record::Counted => self.outgoing = None,
         }
@@ -219,6 +290,41 @@ mod tests {
         again.apply(again.next_report());
         let second = again.outgoing().unwrap();
         assert_eq!((second.life, second.number, second.uses[0].prompt_tokens), (6, 1, 9));
+    }
+
+    #[test]
+    fn faults_are_counted_by_service_and_each_report_has_its_own() {
+        let failed = |service: u128, kind| {
+            Record::Failed(Failed { service: ServiceId::from_uuid(Uuid::from_u128(service)), kind })
+        };
+        let mut books = Books::new(5);
+        for kind in [FaultKind::Asleep, FaultKind::Unreached, FaultKind::Lost, FaultKind::Lost] {
+            books.apply(failed(1, kind));
+        }
+        for service in 2..MAX_FAULTS as u128 + 3 {
+            books.apply(failed(service, FaultKind::Asleep));
+        }
+        books.apply(books.next_report());
+        let first = books.outgoing().unwrap().clone();
+        assert_eq!(first.faults.len(), MAX_FAULTS);
+        let ServiceFaults { asleep, unreached, lost, .. } = first.faults[0];
+        assert_eq!((asleep, unreached, lost), (1, 1, 2));
+        let again: Books = serde_json::from_str(&serde_json::to_string(&books).unwrap()).unwrap();
+        assert_eq!(again, books);
+        books.apply(Record::Counted);
+        books.apply(books.next_report());
+        assert_eq!(books.outgoing().unwrap().faults.len(), 2);
+    }
+
+    #[test]
+    fn books_of_an_earlier_version_have_no_faults() {
+        let mut books = Books::new(5);
+        books.apply(used(1, 7));
+        books.apply(books.next_report());
+        let mut value = serde_json::to_value(&books).unwrap();
+        value.as_object_mut().unwrap().remove("faults").unwrap();
+        value["outgoing"].as_object_mut().unwrap().remove("faults").unwrap();
+        assert_eq!(serde_json::from_value::<Books>(value).unwrap(), books);
     }
 
     #[test]

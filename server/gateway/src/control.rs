@@ -127,7 +127,7 @@ async fn send_report(shared: &Shared, portal: &Portal) -> Result<(), String> {
     let journal = |e: std::io::Error| format!("the journal: {e}");
     let outgoing = shared.ledger.report().map_err(journal)?;
     let number = outgoing.number;
-    if !outgoing.uses.is_empty() {
+    if !outgoing.uses.is_empty() || !outgoing.faults.is_empty() {
         // The use in a counted report stays out of all later reports.
         shared.ledger.sync().await.map_err(journal)?;
     }
@@ -138,6 +138,7 @@ async fn send_report(shared: &Shared, portal: &Portal) -> Result<(), String> {
         snapshot: shared.snapshot_number(),
         loads: shared.loads(),
         uses: outgoing.uses,
+        faults: outgoing.faults,
         drained: shared.drained(),
     };
     let answer = portal.report(&report).await?;

@@ -75,7 +75,7 @@ async fn deliver_at_last(delivery: Delivery<'_>) -> Result<Response<AnswerBody>,
     let Delivery { metered, fault, upgrade, caller, terms, .. } = delivery;
     let mut tries = 0;
     loop {
-        let place = enter(&service, &demand).await?;
+        let place = enter(&service, &demand).await.map_err(|refusal| admission.refused(&service, refusal))?;
         let replica = place.replica();
         tries += 1;
         let exchange = Exchange::new(place, admission, metered);
@@ -103,7 +103,7 @@ async fn deliver_at_last(delivery: Delivery<'_>) -> Result<Response<AnswerBody>,
             return Err(refusal);
         }
         if !service.permits_retry(Try { progress: failure.progress, is_repeatable: true, tries }) {
-            return Err(service.no_replica());
+            return Err(returned.unreached(&service));
         }
         shared.counters.retries.fetch_add(1, Ordering::Relaxed);
         demand.except.push(replica);

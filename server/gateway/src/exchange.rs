@@ -10,6 +10,7 @@ use berth_autoscaling::rollout::BOUNDS_MS;
 use berth_serving::balancer::Outcome;
 use berth_serving::grpc;
 use berth_serving::rates::Rates;
+use berth_serving::refusals::Refusal;
 use berth_serving::snapshot::ReplicaId;
 use berth_serving::usage::answer::AnswerMeter;
 use berth_serving::usage::stream::StreamMeter;
@@ -18,10 +19,10 @@ use berth_types::ids::InferenceKeyId;
 use http::StatusCode;
 use hyper::body::Bytes;
 
-use crate::books::Used;
+use crate::books::{FaultKind, Used};
 use crate::clock::now_ms;
 use crate::ledger::{Hold, Ledger};
-use crate::service::Place;
+use crate::service::{Place, ServiceState};
 
 /// An admitted request: the tokens of its worst case in the rates of its key, and its hold.
 pub struct Admission {
@@ -41,6 +42,21 @@ impl Admission {
         if let Some(key) = self.key.filter(|_| unused > 0) {
             self.rates.lock().unwrap_or_else(PoisonError::into_inner).settle(key, unused, now_ms());
         }
+    }
+
+    /// Counts a refusal of the queue if the service has no replica. With one, the service has too many requests.
+    pub fn refused(&self, service: &ServiceState, refusal: Refusal) -> Refusal {
+        let waited = matches!(refusal, Refusal::Busy { .. } | Refusal::WaitedTooLong { .. });
+        if waited && !service.has_replica() {
+            self.ledger.count_fault(service.id(), FaultKind::Asleep);
+        }
+        refusal
+    }
+
+    /// Counts a request that no replica could be reached for. Returns its refusal.
+    pub fn unreached(&self, service: &ServiceState) -> Refusal {
+        self.ledger.count_fault(service.id(), FaultKind::Unreached);
+        service.no_replica()
     }
 
     /// Counts the request at its place.
@@ -216,6 +232,7 @@ impl Exchange {
 
     /// Ends the request after a fault of the replica.
     pub fn fail(&mut self) {
+        self.count_lost();
         self.is_error = true;
         self.finish(Outcome::Failed, false);
     }
@@ -224,6 +241,13 @@ impl Exchange {
     pub fn fail_unanswered(mut self) {
         self.meter = Meter::Unmetered;
         self.fail();
+    }
+
+    /// Counts the loss of the replica, once.
+    fn count_lost(&self) {
+        if let Some((place, admission)) = &self.parts {
+            admission.ledger.count_fault(place.service(), FaultKind::Lost);
+        }
     }
 
     fn finish(&mut self, outcome: Outcome, is_whole: bool) {

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use berth_autoscaling::credit::{HoldAnswer, Payer, ToGateway, ToPortal};
 use berth_serving::refusals::{Lack, Refusal};
+use berth_types::ids::ServiceId;
 use tokio::sync::{Notify, oneshot};
 
-use crate::books::{Books, Outgoing, Record, Used};
+use crate::books::{Books, Failed, FaultKind, Outgoing, Record, Used};
 use crate::clock::{now_ms, wall};
 use crate::journal::Journal;
 
@@ -222,6 +223,12 @@ impl Ledger {
         let _ = inner.store(records);
     }
 
+    /// Records that a request of a service failed without a fault of its caller.
+    pub fn count_fault(&self, service: ServiceId, kind: FaultKind) {
+        // The error is in the log; the count is in memory still.
+        let _ = self.lock().store(vec![Record::Failed(Failed { service, kind })]);
+    }
+
     /// Waits for a request that needs a block.
     pub async fn asked(&self) {
         self.asked.notified().await;
@@ -305,7 +312,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use berth_autoscaling::credit::{Account, Answer, Content, KeyId, Lender, LenderTerms, Period};
-    use berth_types::ids::{OrgId, RevisionId, ServiceId};
+    use berth_types::ids::{OrgId, RevisionId};
     use uuid::Uuid;
 
     use super::*;

@@ -61,6 +61,8 @@ struct Inner {
     wakes: WakeTimes,
     in_flight: u32,
     loaded_at_ms: Option<u64>,
+    /// The snapshot has a replica for new requests.
+    has_replica: bool,
 }
 
 /// The state of a service.
@@ -134,13 +136,23 @@ impl ServiceState {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub const fn id(&self) -> ServiceId {
+        self.id
+    }
+
+    /// True if the snapshot has a replica for new requests.
+    pub fn has_replica(&self) -> bool {
+        self.lock().has_replica
+    }
+
     /// Takes over the service of a new snapshot.
     pub fn update(&self, service: &Service) {
         let now = now_ms();
         let mut inner = self.lock();
         inner.balancer.update(service, now);
         let mut replicas = service.revisions.iter().flat_map(|revision| &revision.replicas);
-        if replicas.any(|replica| !replica.draining) {
+        inner.has_replica = replicas.any(|replica| !replica.draining);
+        if inner.has_replica {
             inner.wakes.end_wake(now);
         }
         inner.start_waiting(now);
@@ -155,6 +167,7 @@ impl ServiceState {
             inner.queue.cancel(ticket);
         }
         inner.wakes.fail_wake();
+        inner.has_replica = false;
     }
 
     /// Starts waiting requests whose time of another choice has come.

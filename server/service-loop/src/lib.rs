@@ -206,7 +206,13 @@ impl Controller {
         let (service, now) = (rows.service.id, self.context.now());
         state.last = Some(service);
         let known = rows.revisions.iter().filter_map(|row| Some((row.id, state.terms.get(&row.id)?.clone())));
-        let terms: BTreeMap<RevisionId, Terms> = known.collect();
+        let mut terms: BTreeMap<RevisionId, Terms> = known.collect();
+        if rows.is_halted() {
+            // It needs no terms to end its replicas.
+            for row in &rows.revisions {
+                terms.entry(row.id).or_insert_with(Terms::unreadable);
+            }
+        }
         let Some(world) = World::from_rows(&rows, &terms) else {
             tracing::error!(%service, "a revision of a service cannot be read, so its replicas stay as they are");
             self.mark_unreadable(service).await?;
@@ -220,7 +226,7 @@ impl Controller {
         let basis = Arc::new(Basis { terms, inputs, decision });
         let scheduled = schedules::next_step(&rows.service.scaling.0, now).filter(|_| !world.halted);
         let Some(mut planned) = Planned::new(rows, &basis) else { return Ok(None) };
-        wakes::follow(&self.context, service, &planned.moment(&world, waiting)).await?;
+        wakes::follow(&self.context, service, &planned.moment(&world, &basis, waiting)).await?;
         if planned.changed {
             let Some(written) = writes::write(&self.context, service, basis).await? else {
                 self.board.mark_changed(service);

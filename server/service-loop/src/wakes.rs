@@ -1,5 +1,5 @@
-//! The wakes of a service, for its promise: from the first waiting request of the sleeping service until a replica is
-//! ready.
+//! The wakes of a service, for its promise: from the first waiting request of the sleeping service until a replica has its
+//! devices. The start of the program is the organization's part.
 
 use berth_foundation::Context;
 use berth_service_types::services::ServiceState;
@@ -17,8 +17,10 @@ pub struct Moment {
     pub after: ServiceState,
     /// Requests wait at a gateway.
     pub waiting: bool,
-    /// The time since which a replica is ready.
-    pub ready_since: Option<Timestamp>,
+    /// The submission of a replica is refused: the organization lacks credit or quota, or the job can never start.
+    pub refused: bool,
+    /// A replica has its devices.
+    pub placed: bool,
 }
 
 /// The change of a wake.
@@ -26,22 +28,30 @@ pub struct Moment {
 enum Step {
     Begin(Timestamp),
     End(Timestamp),
-    /// The service was stopped: that is no wake.
+    /// No replica got its devices: the wake is late.
+    Fail,
+    /// The organization stopped the service, or its replicas are refused: that is no wake.
     Drop,
 }
 
-/// The step at this moment. A service that is asleep again without a ready replica ends its wake too: its callers are gone.
+/// The step at this moment. A service that is asleep again without a replica ends its wake too: its callers are gone.
 fn step(moment: &Moment, now: Timestamp) -> Option<Step> {
     let asleep = ServiceState::Asleep;
     let wakes = matches!(moment.before, ServiceState::Waking | ServiceState::Failed);
     if moment.halted {
         return (moment.before != asleep).then_some(Step::Drop);
     }
-    match moment.ready_since {
-        Some(since) => (wakes || moment.before == asleep).then_some(Step::End(since)),
-        None if moment.before == asleep => moment.waiting.then_some(Step::Begin(now)),
-        None => (wakes && moment.after == asleep).then_some(Step::End(now)),
+    let may_wake = wakes || moment.before == asleep;
+    if moment.placed {
+        return may_wake.then_some(Step::End(now));
     }
+    if moment.refused {
+        return may_wake.then_some(Step::Drop);
+    }
+    if moment.before == asleep {
+        return moment.waiting.then_some(Step::Begin(now));
+    }
+    (wakes && moment.after == asleep).then_some(Step::Fail)
 }
 
 /// Records the begin or the end of a wake. It comes before the plan is written, so a stop between them loses none, and a
@@ -51,11 +61,18 @@ fn step(moment: &Moment, now: Timestamp) -> Option<Step> {
 /// The database cannot be written.
 pub async fn follow(context: &Context, service: ServiceId, moment: &Moment) -> Result<(), StoreError> {
     let Some(step) = step(moment, context.now()) else { return Ok(()) };
+    if !matches!(step, Step::Begin(_)) {
+        let mut conn = context.db.read().await?;
+        if !rows::has_open_wake(&mut conn.tx(), service).await? {
+            return Ok(());
+        }
+    }
     let done = context.db.write(move |tx| {
         async move {
             match step {
                 Step::Begin(at) => rows::begin_wake(tx, service, at).await,
                 Step::End(at) => rows::end_wake(tx, service, at).await,
+                Step::Fail => rows::fail_wake(tx, service).await,
                 Step::Drop => rows::drop_wake(tx, service).await,
             }
         }
@@ -70,22 +87,20 @@ mod tests {
 
     /// All moments agree with the rule in words.
     #[test]
-    fn a_wake_goes_from_the_first_waiting_request_to_the_first_ready_replica() {
-        let (now, since) = (Timestamp::from_micros(9), Timestamp::from_micros(7));
-        let bools = [false, true];
+    fn a_wake_goes_from_the_first_waiting_request_to_the_first_replica_with_devices() {
+        let now = Timestamp::from_micros(9);
         for before in ServiceState::ALL {
             for after in ServiceState::ALL {
-                for (halted, waiting, ready) in
-                    bools.into_iter().flat_map(|a| bools.map(|b| [(a, b, false), (a, b, true)])).flatten()
-                {
-                    let ready_since = ready.then_some(since);
-                    let moment = Moment { halted, before, after, waiting, ready_since };
-                    let expected = match (halted, before.name(), ready, after.name()) {
-                        (true, "asleep", ..) => None,
+                for bits in 0..16_u8 {
+                    let [halted, waiting, refused, placed] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+                    let moment = Moment { halted, before, after, waiting, refused, placed };
+                    let expected = match (halted, before.name(), placed, refused, after.name()) {
+                        (true, "asleep", ..) | (false, "degraded" | "ready", ..) => None,
                         (true, ..) => Some(Step::Drop),
-                        (false, "asleep" | "waking" | "failed", true, _) => Some(Step::End(since)),
-                        (false, "asleep", false, _) if waiting => Some(Step::Begin(now)),
-                        (false, "waking" | "failed", false, "asleep") => Some(Step::End(now)),
+                        (false, _, true, ..) => Some(Step::End(now)),
+                        (false, _, false, true, _) => Some(Step::Drop),
+                        (false, "asleep", false, false, _) => waiting.then_some(Step::Begin(now)),
+                        (false, _, false, false, "asleep") => Some(Step::Fail),
                         _ => None,
                     };
                     assert_eq!(step(&moment, now), expected, "{moment:?}");

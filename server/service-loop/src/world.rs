@@ -26,6 +26,13 @@ pub struct Terms {
     pub max_duration_s: i64,
 }
 
+impl Terms {
+    /// The terms of a revision that cannot be read, for a service without replicas.
+    pub const fn unreadable() -> Self {
+        Self { ready_within_s: 0, canary_percent: Vec::new(), max_duration_s: 0 }
+    }
+}
+
 impl From<&NewRevision> for Terms {
     fn from(spec: &NewRevision) -> Self {
         Self {
@@ -99,6 +106,11 @@ pub struct Rows {
 }
 
 impl Rows {
+    /// The service is stopped or deleted.
+    pub const fn is_halted(&self) -> bool {
+        self.service.stopped || self.service.deleted_at.is_some()
+    }
+
     /// The rows by service.
     pub fn group(world: LoopWorld) -> Vec<Self> {
         let rows = |service: LoopService| {
@@ -176,7 +188,7 @@ impl World {
         let candidate = rows.revisions.iter().find(on_its_way);
         let steps = candidate.and_then(|row| terms.get(&row.id)).map(|terms| terms.canary_percent.as_slice());
         Some(Self {
-            halted: rows.service.stopped || rows.service.deleted_at.is_some(),
+            halted: rows.is_halted(),
             rollout: rollout::load(&rows.revisions, steps.unwrap_or_default()),
             revisions,
             replicas: rows.replicas.iter().map(replica).collect(),

@@ -8,6 +8,7 @@ use berth_foundation::Context;
 use berth_store::services::replicas::{self, LoopReplica, LoopRevision, LoopService};
 use berth_store::{StoreError, Tx};
 use berth_types::ids::{JobId, RevisionId, ServiceId};
+use berth_types::jobs::JobState;
 use futures::FutureExt;
 
 use super::memory::decision_text;
@@ -64,15 +65,20 @@ impl Planned {
     }
 
     /// The service before and after the plan, for its wakes. `world` is that of the plan.
-    pub fn moment(&self, world: &World, waiting: bool) -> Moment {
-        let is_ready =
-            |row: &&LoopReplica| world.replicas.iter().any(|one| one.id == row.job_id && one.ready);
+    pub fn moment(&self, world: &World, basis: &Basis, waiting: bool) -> Moment {
+        // Each other state comes after the place of the job.
+        let has_devices = |row: &LoopReplica| {
+            row.ended_at.is_none()
+                && row.draining_since.is_none()
+                && row.job_state.is_some_and(|state| !matches!(state, JobState::Queued | JobState::Cancelled))
+        };
         Moment {
             halted: world.halted,
             before: self.rows.service.state,
             after: self.plan.state,
             waiting,
-            ready_since: self.rows.replicas.iter().filter(is_ready).filter_map(|row| row.ready_since).min(),
+            refused: !basis.inputs.refused.is_empty(),
+            placed: self.rows.replicas.iter().any(has_devices),
         }
     }
 

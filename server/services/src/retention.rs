@@ -15,6 +15,8 @@ const BATCH: i64 = 1_000;
 /// Batches of one kind in a run. The next run goes on.
 const MAX_BATCHES: usize = 200;
 const DAY_S: i64 = 86_400;
+/// The days for which the use stays at least: the evidence of promises.
+const LEAST_USE_DAYS: i64 = 41;
 
 /// The records with a retention, in the order of their deletion: the objects go after what refers to them.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +29,14 @@ enum Records {
 
 impl Records {
     const ALL: [Self; 4] = [Self::Use, Self::Replicas, Self::Blocks, Self::Keys];
+
+    /// The days for which these records stay with this option.
+    fn days(self, option: i64) -> i64 {
+        match self {
+            Self::Use => option.max(LEAST_USE_DAYS),
+            Self::Replicas | Self::Blocks | Self::Keys => option,
+        }
+    }
 
     /// Deletes the first old ones. Returns their number.
     async fn delete(self, tx: &mut Tx<'_>, before: Timestamp) -> Result<u64, StoreError> {
@@ -63,11 +73,11 @@ impl Services {
         let work = self.context.db.write(move |tx| async move { hosts::delete_unnamed(tx).await }.boxed());
         work.await?;
         let Some(days) = self.context.settings.keep_service_records_days else { return Ok(()) };
-        let before = self.context.now().plus_seconds(-days.saturating_mul(DAY_S));
+        let before = |days: i64| self.context.now().plus_seconds(-days.saturating_mul(DAY_S));
         for records in Records::ALL {
-            self.forget(records, before).await?;
+            self.forget(records, before(records.days(days))).await?;
         }
-        self.forget_services(before).await
+        self.forget_services(before(days)).await
     }
 
     /// Deletes old records of one kind in batches.
@@ -103,5 +113,20 @@ impl Services {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_use_stays_as_long_as_promises_need_it() {
+        for (option, use_days) in [(1, 41), (40, 41), (41, 41), (400, 400)] {
+            for records in Records::ALL {
+                let expected = if matches!(records, Records::Use) { use_days } else { option };
+                assert_eq!(records.days(option), expected, "{records:?}");
+            }
+        }
     }
 }

@@ -37,7 +37,7 @@ pub struct Services {
     pub(crate) keys: InferenceKeys,
     pub(crate) gateways: GatewayAdmin,
     pub hosts: HostProofs,
-    pub(crate) promises: Promises,
+    pub promises: Promises,
 }
 
 /// The name of the job of a replica.
@@ -292,6 +292,9 @@ impl Services {
                 if !store::services::services::update(tx, &after).await? {
                     return Err(StoreError::Stale.into());
                 }
+                if after.stopped {
+                    store::services::promise_evidence::drop_wake(tx, id).await?;
+                }
                 if before.hosts != after.hosts {
                     begin_proofs(tx, &context, &after, context.now()).await?;
                 }
@@ -321,6 +324,7 @@ impl Services {
                 event.detail = found.ok_or_else(Problem::not_found)?.name;
                 store::services::services::delete(tx, org, id, now).await?;
                 store::services::promises::end(tx, id, now).await?;
+                store::services::promise_evidence::drop_wake(tx, id).await?;
                 for row in store::services::revisions::list_progress(tx, id).await? {
                     let found = store::services::revisions::find(tx, id, row.number).await?;
                     let revision = found.ok_or(StoreError::Stale)?;

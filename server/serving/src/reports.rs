@@ -14,6 +14,8 @@ pub const MAX_REPORT_BYTES: usize = 4 << 20;
 pub const MAX_LOADS: usize = 2_000;
 /// Rows of use in a report.
 pub const MAX_USES: usize = 5_000;
+/// Services with faults in a report. A gateway sends the others in the next one.
+pub const MAX_FAULTS: usize = 2_000;
 /// Drained replicas in a report.
 pub const MAX_DRAINED: usize = 2_000;
 /// Bytes of the version of a gateway.
@@ -38,6 +40,9 @@ pub struct GatewayReport {
     pub loads: Vec<ServiceLoad>,
     #[serde(deserialize_with = "list::<_, _, MAX_USES>")]
     pub uses: Vec<Use>,
+    /// Absent in the reports of earlier versions, and without faults.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "list::<_, _, MAX_FAULTS>")]
+    pub faults: Vec<ServiceFaults>,
     /// Draining replicas that have no request of this gateway.
     #[serde(deserialize_with = "list::<_, _, MAX_DRAINED>")]
     pub drained: Vec<ReplicaId>,
@@ -69,6 +74,19 @@ pub struct Use {
     /// Counts of times to the first byte.
     #[serde(deserialize_with = "list::<_, _, BUCKETS>")]
     pub first_byte: Vec<u64>,
+}
+
+/// The faults at a service since the report before. None of them is a fault of the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceFaults {
+    pub service: ServiceId,
+    /// Requests that were refused while the service had no ready replica.
+    pub asleep: u64,
+    /// Requests that reached no replica, although the service had one.
+    pub unreached: u64,
+    /// Requests whose replica was lost: its connection broke, or it was silent.
+    pub lost: u64,
 }
 
 /// The answer of the portal to a report.

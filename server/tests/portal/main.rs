@@ -96,6 +96,7 @@ mod payments;
 mod people;
 mod portal_settings;
 mod ports;
+mod promise_evidence;
 mod promises;
 mod queue;
 mod quotas;

@@ -1,19 +1,20 @@
-//! Tests of promises: choices, the judgement of windows with its credits, and the evidence of wakes.
+//! Tests of promises: classes, choices, and the judgement of windows with its credits.
 
 use std::path::Path;
 
+use crate::change_requests::second_operator;
 use crate::common::{StoreLocation, TestPortal, engines};
 use crate::idle_portal::{HOUR, IdlePortal};
-use crate::operations::{items, schedule_all};
+use crate::operations::items;
 use crate::prepared_data::{PreparedData, serve_on_free_port, wait_for_kill};
 use crate::process::eventually;
 use crate::services::{create, run, service};
-use berth_foundation::Settings;
+use berth_foundation::{Context, Settings};
 use berth_services::promises::Promises;
-use berth_store::ledger::{EVIDENCE, Posting, post};
+use berth_store::ledger::{CREDIT_BLOCK, EVIDENCE, Posting, post};
 use berth_store::usage::{Charge, UsageMode, add_charge};
 use berth_store::{Db, StoreError};
-use berth_types::ids::JobId;
+use berth_types::ids::{JobId, TransferId};
 use berth_types::ledger::TransferKind;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -23,27 +24,77 @@ use serde_json::{Value, json};
 pub const FAULTS: [&str; 2] = ["service.promise.recording", "service.promise.recorded"];
 
 /// The time after the end of a window until its judgement.
-const LATE_S: i64 = 900;
+pub const LATE_S: i64 = 900;
 
-/// A class with windows of an hour: 99 % of requests without an error, with a credit of 10 %.
-fn gold() -> Value {
+/// A class with windows of an hour: 99 % of requests without a fault of the platform, with a credit of 10 %.
+pub fn gold() -> Value {
     let availability = json!({"good_ppm": 990_000, "credit_basis_points": 1_000});
     json!({"name": "gold", "terms": {"window": "hour", "availability": availability}})
 }
 
+/// The postings of a block of credit: its hold, and the charge of all of it.
+fn block(context: &Context, org: &str, at: Timestamp, micros: i64) -> Vec<Posting> {
+    let id: TransferId = context.new_id(at);
+    let hold = Posting {
+        id,
+        org: org.parse().unwrap(),
+        kind: TransferKind::Hold,
+        amount_micros: micros,
+        pending: None,
+        source: CREDIT_BLOCK,
+        source_id: id.to_string(),
+        seq: 1,
+        memo: String::new(),
+        at,
+    };
+    let usage =
+        Posting { id: context.new_id(at), kind: TransferKind::Usage, pending: Some(id), ..hold.clone() };
+    vec![hold, usage]
+}
+
+/// Posts transfers, each charge with its row of the day.
+async fn post_all(context: &Context, postings: Vec<Posting>) {
+    let done = context.db.write(move |tx| {
+        let postings = postings.clone();
+        async move {
+            for posting in &postings {
+                post(tx, posting).await?;
+                if posting.kind != TransferKind::Usage {
+                    continue;
+                }
+                let charge = Charge {
+                    org: posting.org,
+                    day: 1,
+                    offering: "",
+                    mode: UsageMode::OnDemand,
+                    member: "",
+                    price_version: 0,
+                    labels: Vec::new(),
+                    device_milli_ms: 0,
+                    cost_micros: posting.amount_micros,
+                };
+                add_charge(tx, &charge).await?;
+            }
+            Ok(())
+        }
+        .boxed()
+    });
+    done.await.unwrap();
+}
+
 /// A service of Ada with its chosen class.
-struct Promised {
-    setup: IdlePortal,
-    location: StoreLocation,
-    path: String,
+pub struct Promised {
+    pub setup: IdlePortal,
+    pub location: StoreLocation,
+    pub path: String,
     /// The id of the service.
-    id: String,
+    pub id: String,
     /// The id of the class.
     class: String,
     /// The id of an inference key.
-    key: String,
+    pub key: String,
     /// The begin of the first whole window.
-    begin: Timestamp,
+    pub begin: Timestamp,
 }
 
 fn text(value: &Value) -> String {
@@ -51,7 +102,7 @@ fn text(value: &Value) -> String {
 }
 
 impl Promised {
-    async fn new(db: Db, location: StoreLocation, class: Value) -> Self {
+    pub async fn new(db: Db, location: StoreLocation, class: Value) -> Self {
         let setup = IdlePortal::on(db).await;
         let path = create(&setup, service("digits")).await;
         let id = path.rsplit('/').next().unwrap().to_owned();
@@ -68,30 +119,53 @@ impl Promised {
     }
 
     /// Sets the clock to seconds after the begin of the first window.
-    fn go_to(&self, seconds: i64) {
+    pub fn go_to(&self, seconds: i64) {
         let now = self.setup.t.portal.context.now();
         let left_ms = self.begin.plus_seconds(seconds).millis_since(now);
         self.setup.t.clock.advance_s((left_ms + 999).div_euclid(1_000));
     }
 
-    /// Adds the use of an hour after the begin.
-    async fn add_use(&self, hour: i64, requests: i64, errors: i64, token_nanos: i64) {
+    /// Adds the use of an hour after the begin, with the posted charge for its tokens. All answers are errors of the
+    /// program, which count for nothing, and the replicas of `lost` requests were lost.
+    pub async fn add_use(&self, hour: i64, requests: i64, lost: i64, token_nanos: i64) {
+        let hour_at = self.begin.plus_seconds(hour * HOUR);
         let sql = format!(
             "INSERT INTO service_use (service_id, revision_id, key_id, hour_at, org_id, requests, errors, \
              prompt_tokens, completion_tokens, token_nanos, first_byte) VALUES ('{}', \
-             'rev_00000000000000000000000001', '{}', {}, '{}', {requests}, {errors}, 0, 0, {token_nanos}, '[]')",
+             'rev_00000000000000000000000001', '{}', {}, '{}', {requests}, {requests}, 0, 0, {token_nanos}, '[]')",
             self.id,
             self.key,
-            self.begin.plus_seconds(hour * HOUR).micros(),
+            hour_at.micros(),
             self.setup.org
         );
         assert_eq!(run(&self.location, sql).await, 1);
+        let sql = format!(
+            "INSERT INTO service_faults (service_id, hour_at, refused, lost) VALUES ('{}', {}, 0, {lost})",
+            self.id,
+            hour_at.micros()
+        );
+        assert_eq!(run(&self.location, sql).await, 1);
+        self.post_block(hour * HOUR + 60, token_nanos / 1_000).await;
+    }
+
+    /// Posts the charge of a block of credit that was lent seconds after the begin.
+    pub async fn post_block(&self, seconds: i64, micros: i64) {
+        let context = &self.setup.t.portal.context;
+        if micros > 0 {
+            let at = self.begin.plus_seconds(seconds);
+            post_all(context, block(context, &self.setup.org, at, micros)).await;
+        }
     }
 
     /// Charges a job of a replica within the first window, with a later credit for time without evidence.
-    async fn charge(&self, charged_micros: i64, credited_micros: i64) {
+    pub async fn charge(&self, charged_micros: i64, credited_micros: i64) {
+        self.charge_at(60, charged_micros, credited_micros).await;
+    }
+
+    /// Charges a job of a replica seconds after the begin, with a credit for time without evidence.
+    pub async fn charge_at(&self, seconds: i64, charged_micros: i64, credited_micros: i64) {
         let context = &self.setup.t.portal.context;
-        let at = self.begin.plus_seconds(60);
+        let at = self.begin.plus_seconds(seconds);
         let job: JobId = context.new_id(at);
         let sql = format!(
             "INSERT INTO service_jobs (job_id, service_id, created_at) VALUES ('{job}', '{}', {})",
@@ -118,47 +192,27 @@ impl Promised {
             source: EVIDENCE,
             ..usage.clone()
         };
-        let done = context.db.write(move |tx| {
-            let (usage, credit) = (usage.clone(), credit.clone());
-            async move {
-                post(tx, &usage).await?;
-                post(tx, &credit).await?;
-                let charge = Charge {
-                    org: usage.org,
-                    day: 1,
-                    offering: "",
-                    mode: UsageMode::OnDemand,
-                    member: "",
-                    price_version: 0,
-                    labels: Vec::new(),
-                    device_milli_ms: 0,
-                    cost_micros: usage.amount_micros,
-                };
-                add_charge(tx, &charge).await
-            }
-            .boxed()
-        });
-        done.await.unwrap();
+        post_all(context, vec![usage, credit]).await;
     }
 
     /// Judges until nothing is due.
-    async fn judge(&self) {
+    pub async fn judge(&self) {
         let promises = Promises::new(self.setup.t.portal.context.clone());
         while promises.judge().await.unwrap() {}
     }
 
-    async fn shown(&self) -> Value {
+    pub async fn shown(&self) -> Value {
         self.setup.t.get(&self.setup.ada, &format!("{}/promise", self.path)).await.expect(200)
     }
 
     /// The credits for missed promises in micro-units.
-    async fn credits(&self) -> Vec<Value> {
+    pub async fn credits(&self) -> Vec<Value> {
         let path = format!("/orgs/{}/transfers?limit=200", self.setup.org);
         let all = items(&self.setup.t, &self.setup.ada, &path).await;
         all.into_iter().filter(|row| row["source"] == "promise").collect()
     }
 
-    async fn assert_books_balance(&self) {
+    pub async fn assert_books_balance(&self) {
         let books = self.setup.t.post(&self.setup.operator, "/operator/reconciliation", Value::Null).await;
         assert_eq!(books.expect(200)["mismatches"], json!([]));
     }
@@ -213,7 +267,7 @@ async fn kept_windows_and_windows_without_cases_have_no_credit() {
         one.charge(10_000, 1_000).await;
         one.add_use(0, 100, 1, 0).await;
         // A miss without charges has its sentence and no credit.
-        one.add_use(2, 10, 10, 0).await;
+        one.add_use(2, 20, 20, 0).await;
         // The portal was away for three windows.
         one.go_to(3 * HOUR + LATE_S);
         one.judge().await;
@@ -226,20 +280,48 @@ async fn kept_windows_and_windows_without_cases_have_no_credit() {
 }
 
 #[tokio::test]
-async fn a_report_that_comes_late_counts_in_the_window_of_its_arrival() {
-    for (engine, db, location) in engines("promise_late").await {
+async fn a_choice_that_cannot_be_read_does_not_stop_the_others() {
+    for (engine, db, location) in engines("promise_damage").await {
         let one = Promised::new(db, location, gold()).await;
-        one.charge(10_000, 1_000).await;
-        one.add_use(0, 100, 0, 0).await;
-        one.go_to(HOUR + 300);
-        // The portal counts a report in the hour of its arrival.
-        one.add_use(1, 100, 50, 1_000_000).await;
-        one.go_to(2 * HOUR + LATE_S);
+        let (t, setup) = (&one.setup.t, &one.setup);
+        let other = create(setup, service("letters")).await;
+        let chosen = json!({"promise": one.class});
+        t.call(&setup.ada, "PUT", &format!("{other}/promise"), chosen).await.expect(200);
+        let damage = format!("UPDATE service_promises SET terms = '{{' WHERE service_id = '{}'", one.id);
+        assert_eq!(run(&one.location, damage).await, 1, "{engine}");
+        one.go_to(HOUR + LATE_S);
         one.judge().await;
-        let windows = one.shown().await["windows"].as_array().unwrap().clone();
-        let bad: Vec<&Value> = windows.iter().map(|w| &w["evidence"]["requests"]["bad"]).collect();
-        assert_eq!(bad, [&json!(50), &json!(0)], "{engine}");
-        assert_eq!(one.credits().await.len(), 1, "{engine}");
+        let shown = t.get(&setup.ada, &format!("{other}/promise")).await.expect(200);
+        assert_eq!(shown["windows"].as_array().unwrap().len(), 1, "{engine}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn classes_wait_for_the_second_operator() {
+    for (engine, db, location) in engines("promise_second").await {
+        let one = Promised::new(db, location, gold()).await;
+        let (t, operator) = (&one.setup.t, &one.setup.operator);
+        let second = second_operator(t).await;
+        let on = json!({"second_operator": true});
+        t.call(operator, "PUT", "/operator/change-policy", on).await.expect(200);
+        let class = format!("/operator/promises/{}", one.class);
+        let silver = json!({"name": "silver", "terms": gold()["terms"]});
+        for (method, path, body, name) in [
+            ("POST", "/operator/promises", silver, "silver"),
+            ("PATCH", class.as_str(), json!({"name": "platinum"}), "platinum"),
+        ] {
+            let names = async || {
+                let all = items(t, operator, "/operator/promises").await;
+                all.iter().map(|class| text(&class["name"])).collect::<Vec<String>>()
+            };
+            let waiting = t.call(operator, method, path, body).await.expect(202);
+            assert_eq!(waiting["state"], "pending", "{engine}: {waiting}");
+            assert!(!names().await.contains(&name.to_owned()), "{engine} {name}: nothing changed");
+            let approve = format!("/operator/change-requests/{}/approve", text(&waiting["id"]));
+            t.post(operator, &approve, Value::Null).await.problem(403, "change_request.own");
+            t.post(&second, &approve, Value::Null).await.expect(200);
+            assert!(names().await.contains(&name.to_owned()), "{engine} {name}: at the approval");
+        }
     }
 }
 
@@ -255,28 +337,24 @@ async fn a_choice_keeps_its_terms_and_counts_whole_windows() {
         assert_eq!(changed["terms"]["availability"]["good_ppm"], 500_000, "{engine}");
         let good_ppm = |shown: &Value| shown["chosen"]["terms"]["availability"]["good_ppm"].clone();
         assert_eq!(good_ppm(&one.shown().await), 990_000, "{engine}");
-        t.call(&setup.operator, "DELETE", &class, Value::Null).await.expect(204);
-        t.call(&setup.operator, "DELETE", &class, Value::Null).await.problem(404, "object.not_found");
-        assert_eq!(items(t, &setup.ada, &format!("/orgs/{}/promises", setup.org)).await, Vec::<Value>::new());
-        // A retired class stays with its service, and others cannot choose it.
-        let same = t.call(&setup.ada, "PUT", &put, json!({"promise": one.class})).await.expect(200);
-        assert_eq!(good_ppm(&same), 990_000, "{engine}");
-        let other = create(setup, service("letters")).await;
-        let path = format!("{other}/promise");
-        let refused = t.call(&setup.ada, "PUT", &path, json!({"promise": one.class})).await;
-        refused.problem(422, "request.invalid");
         let foreign = put.replace(&setup.org, &setup.other);
         t.call(&setup.bob, "PUT", &foreign, json!({})).await.problem(404, "object.not_found");
         t.get(&setup.bob, &put).await.problem(404, "object.not_found");
 
-        // The first window ended before the end of the choice, and the second one did not.
+        // The first window ended before the end of the class, and the second one did not.
         one.charge(10_000, 1_000).await;
         for hour in 0..2 {
-            one.add_use(hour, 10, 10, 0).await;
+            one.add_use(hour, 20, 20, 0).await;
         }
         one.go_to(HOUR + 600);
-        let ended = t.call(&setup.ada, "PUT", &put, json!({"promise": null})).await.expect(200);
-        assert!(ended["chosen"].is_null(), "{engine}: {ended}");
+        let operator = t.sign_in("harbour@example.org").await;
+        t.call(&operator, "DELETE", &class, Value::Null).await.expect(204);
+        t.call(&operator, "DELETE", &class, Value::Null).await.problem(404, "object.not_found");
+        assert_eq!(items(t, &setup.ada, &format!("/orgs/{}/promises", setup.org)).await, Vec::<Value>::new());
+        let ended = one.shown().await;
+        assert!(ended["chosen"].is_null(), "{engine}: a retired class ends its choices, {ended}");
+        let again = t.call(&setup.ada, "PUT", &put, json!({"promise": one.class})).await;
+        again.problem(422, "request.invalid");
         one.go_to(4 * HOUR);
         one.judge().await;
         assert_eq!(one.shown().await["windows"].as_array().unwrap().len(), 1, "{engine}");
@@ -284,7 +362,24 @@ async fn a_choice_keeps_its_terms_and_counts_whole_windows() {
         let left = run(&one.location, "DELETE FROM service_promises".to_owned()).await;
         assert_eq!(left, 0, "{engine}: a choice without further windows is deleted");
         let events = format!("/orgs/{}/audit-events?action=service.promise_set", setup.org);
-        assert_eq!(items(t, &setup.ada, &events).await.len(), 2, "{engine}");
+        assert_eq!(items(t, &setup.ada, &events).await.len(), 1, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_choice_takes_the_place_of_the_present_one_and_what_it_carries() {
+    for (engine, db, location) in engines("promise_carry").await {
+        let one = Promised::new(db, location, gold()).await;
+        let (t, setup) = (&one.setup.t, &one.setup);
+        let silver = json!({"name": "silver", "terms": gold()["terms"]});
+        let made = t.post(&setup.operator, "/operator/promises", silver).await.expect(201);
+        assert_eq!(run(&one.location, "UPDATE service_promises SET carry_micros = 7".to_owned()).await, 1);
+        let put = format!("{}/promise", one.path);
+        let shown = t.call(&setup.ada, "PUT", &put, json!({"promise": made["id"]})).await.expect(200);
+        assert_eq!(shown["chosen"]["name"], "silver", "{engine}: {shown}");
+        let only = "UPDATE service_promises SET carry_micros = 0 WHERE carry_micros = 7 AND name = 'silver'";
+        assert_eq!(run(&one.location, only.to_owned()).await, 1, "{engine}");
+        assert_eq!(run(&one.location, "DELETE FROM service_promises".to_owned()).await, 1, "{engine}");
     }
 }
 
@@ -311,39 +406,6 @@ async fn bad_classes_are_refused() {
         let change = format!("{path}/{}", made["id"].as_str().unwrap());
         t.call(operator, "PATCH", &change, json!({"name": "Gold"})).await.problem(422, "request.invalid");
         assert_eq!(items(t, operator, path).await, [made], "{engine}");
-    }
-}
-
-#[tokio::test]
-async fn a_wake_counts_until_a_replica_is_ready() {
-    for (engine, db, location) in engines("promise_wake").await {
-        let wake = json!({"within_ms": 5_000, "good_ppm": 900_000, "credit_basis_points": 100});
-        let class = json!({"name": "quick", "terms": {"window": "hour", "wake": wake}});
-        let one = Promised::new(db, location, class).await;
-        let setup = &one.setup;
-        setup.turn(0).await;
-        one.go_to(60);
-        // Two wakes: the first one takes three seconds, the second one eight.
-        for (seconds, late) in [(3, 0), (8, 1)] {
-            for replica in setup.replica_jobs().await {
-                setup.runs(replica, false).await;
-            }
-            let asleep = format!("UPDATE services SET state = 'asleep' WHERE id = '{}'", one.id);
-            assert_eq!(run(&one.location, asleep).await, 1, "{engine}");
-            setup.gateway_reports(&one.id, 0, 1);
-            setup.t.portal.service_loop.run().await.unwrap();
-            schedule_all(setup).await;
-            let replica = setup.replica_jobs().await[0];
-            setup.runs(replica, false).await;
-            setup.t.clock.advance_s(seconds);
-            setup.runs(replica, true).await;
-            setup.turn(0).await;
-            let evidence = one.shown().await["present"]["evidence"].clone();
-            assert_eq!(evidence["wakes"]["bad"], late, "{engine}: {evidence}");
-        }
-        assert_eq!(one.shown().await["present"]["evidence"]["wakes"]["all"], 2, "{engine}");
-        let open = "DELETE FROM service_wakes WHERE took_ms IS NULL".to_owned();
-        assert_eq!(run(&one.location, open).await, 0, "{engine}: each wake has ended");
     }
 }
 
@@ -392,12 +454,17 @@ async fn a_credit_is_posted_once_after_a_kill_at_each_point() {
         format!(
             "INSERT INTO service_use (service_id, revision_id, key_id, hour_at, org_id, requests, errors, \
              prompt_tokens, completion_tokens, token_nanos, first_byte) VALUES ('{service}', \
-             'rev_00000000000000000000000001', '{key}', {begin}, '{org}', 9, 9, 0, 0, 5000000, '[]')"
+             'rev_00000000000000000000000001', '{key}', {begin}, '{org}', 90, 9, 0, 0, 5000000, '[]')"
+        ),
+        format!(
+            "INSERT INTO service_faults (service_id, hour_at, refused, lost) VALUES ('{service}', {begin}, 0, 9)"
         ),
     ];
     for sql in work {
         execute(dir.path(), sql).await.unwrap();
     }
+    let context = &setup.t.portal.context;
+    post_all(context, block(context, &setup.org, Timestamp::from_micros(begin), 5_000)).await;
     let prepared = PreparedData::create(&setup.t, dir.path(), &setup.org, &setup.ada, &setup.operator).await;
     prepared.run_at_each(&FAULTS, credit_once).await;
 }

@@ -93,6 +93,64 @@ async fn a_row_that_cannot_be_read_stops_its_service_only() {
 }
 
 #[tokio::test]
+async fn a_stopped_service_ends_its_replicas_without_a_readable_revision() {
+    for (engine, db, _location) in engines("service_stopped_damage").await {
+        let setup = IdlePortal::on(db).await;
+        let t = &setup.t;
+        let services = format!("/orgs/{}/services", setup.org);
+        let made = t.post(&setup.ada, &services, service("digits")).await.expect(201);
+        let id = made["id"].as_str().unwrap();
+        let sql = format!(
+            "INSERT INTO service_replicas (job_id, service_id, revision_id, org_id, created_at) \
+             SELECT 'job_00000000000000000000000001', service_id, id, org_id, 0 FROM service_revisions \
+             WHERE service_id = '{id}'"
+        );
+        run(t, sql).await;
+        // The loop has read no revision yet.
+        run(t, format!("UPDATE service_revisions SET spec = '{{' WHERE service_id = '{id}'")).await;
+        let open = "SELECT CAST(COUNT(*) AS BIGINT) FROM service_replicas WHERE ended_at IS NULL";
+        t.portal.service_loop.run().await.unwrap();
+        assert_eq!(number(t, open).await, 1, "{engine}: without its terms it stays");
+        run(t, format!("UPDATE services SET stopped = TRUE WHERE id = '{id}'")).await;
+        // All services run again: the replica drains, and ends.
+        for _ in 0..3 {
+            t.clock.advance_s(6);
+            t.portal.service_loop.run().await.unwrap();
+        }
+        assert_eq!(number(t, open).await, 0, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_service_stays_with_its_judged_windows_and_goes_with_its_evidence() {
+    for site in sites("service_windows").await {
+        let (engine, t, org) = (site.engine, &site.t, site.org.as_str());
+        let (gone, _) = add_service(t, org, "gone").await;
+        let now = t.portal.context.now().micros();
+        run(t, format!("UPDATE services SET deleted_at = {now} WHERE id = '{gone}'")).await;
+        let sql = format!(
+            "INSERT INTO service_promise_windows (service_id, begin_at, end_at, name, evidence, misses, credit_micros) \
+             VALUES ('{gone}', {now}, {now}, 'gold', '{{}}', '[]', 0)"
+        );
+        run(t, sql).await;
+        run(t, format!("INSERT INTO service_wakes (service_id, at) VALUES ('{gone}', {now})")).await;
+        run(t, format!("INSERT INTO service_faults VALUES ('{gone}', {now}, 1, 1)")).await;
+        run(
+            t,
+            format!("INSERT INTO service_jobs VALUES ('job_00000000000000000000000001', '{gone}', {now})"),
+        )
+        .await;
+        let services = "SELECT CAST(COUNT(*) AS BIGINT) FROM services";
+        t.clock.advance_s(401 * DAY_S);
+        t.portal.services.forget_old().await.unwrap();
+        assert_eq!(number(t, services).await, 1, "{engine}: its windows stay");
+        run(t, "DELETE FROM service_promise_windows".to_owned()).await;
+        t.portal.services.forget_old().await.unwrap();
+        assert_eq!(number(t, services).await, 0, "{engine}");
+    }
+}
+
+#[tokio::test]
 async fn a_snapshot_leaves_out_a_service_that_cannot_be_read() {
     for site in sites("snapshot_damage").await {
         let (engine, t) = (site.engine, &site.t);

@@ -33,7 +33,7 @@ use futures::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use uuid::Uuid;
 
-const MIGRATIONS: [&str; 21] = [
+const MIGRATIONS: [&str; 22] = [
     include_str!("../../../migrations/0001_accounts.sql"),
     include_str!("../../../migrations/0002_billing.sql"),
     include_str!("../../../migrations/0003_notifications.sql"),
@@ -55,6 +55,7 @@ const MIGRATIONS: [&str; 21] = [
     include_str!("../../../migrations/0022_invoice_details.sql"),
     include_str!("../../../migrations/0024_operator_changes.sql"),
     include_str!("../../../migrations/0033_services.sql"),
+    include_str!("../../../migrations/0035_promises.sql"),
 ];
 
 /// Names of columns for one of a few values.
@@ -213,6 +214,32 @@ async fn a_list_of_one_organization_and_the_queue_read_no_other_rows() {
         assert_eq!(steps.len(), 1, "{sql}: {steps:?}");
         let is_search = steps[0].starts_with("SEARCH") && steps[0].contains(&format!(" INDEX {index} ("));
         assert!(is_search, "{sql}: {steps:?}");
+    }
+}
+
+/// The statements have the joins of the evidence of promises.
+#[tokio::test]
+async fn the_charges_of_a_window_read_no_other_transfers() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("berth.db");
+    drop(store::Db::sqlite(&file).await.unwrap());
+    let mut conn = sqlx::SqliteConnection::connect(&format!("sqlite:{}", file.display())).await.unwrap();
+    let jobs = "SELECT SUM(t.amount_micros) FROM service_jobs j CROSS JOIN transfers t WHERE j.service_id = 's' \
+                AND t.source IN ('job', 'evidence') AND t.source_id = j.job_id AND t.kind IN ('usage', 'credit') \
+                AND t.at >= 1 AND t.at < 2";
+    let blocks = "SELECT SUM(t.amount_micros) FROM transfers h CROSS JOIN transfers t WHERE h.debit = 'a' \
+                  AND h.kind = 'hold' AND h.source = 'credit_block' AND h.at >= 1 AND h.at < 2 \
+                  AND t.source = 'credit_block' AND t.source_id = h.source_id AND t.kind = 'usage'";
+    let tokens = "SELECT SUM(u.token_nanos) FROM inference_keys k CROSS JOIN service_use u WHERE k.org_id = 'o' \
+                  AND u.key_id = k.id AND u.hour_at >= 1 AND u.hour_at < 2";
+    for (sql, first, second) in [
+        (jobs, "INDEX service_jobs_by_service (service_id=?)", "(source=? AND source_id=? AND kind=?)"),
+        (blocks, "INDEX transfers_lent (debit=? AND at>? AND at<?)", "(source=? AND source_id=? AND kind=?)"),
+        (tokens, "INDEX inference_keys_all_of_org (org_id=?)", "INDEX service_use_by_key (key_id=?"),
+    ] {
+        let steps = plan(&mut conn, sql).await;
+        assert_eq!(steps.len(), 2, "{sql}: {steps:?}");
+        assert!(steps[0].contains(first) && steps[1].contains(second), "{sql}: {steps:?}");
     }
 }
 

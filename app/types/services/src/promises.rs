@@ -84,13 +84,13 @@ pub struct PromisedTime {
 #[serde(deny_unknown_fields)]
 pub struct PromiseTerms {
     pub window: PromiseWindow,
-    /// Requests without an error of the service.
+    /// Requests without a fault of the platform: no ready replica, or a replica that was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub availability: Option<PromisedShare>,
     /// Answers whose first byte comes in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_token: Option<PromisedTime>,
-    /// Wakes in time: from the first waiting request of the sleeping service until a replica is ready.
+    /// Wakes in time: from the first waiting request of the sleeping service until a replica has its devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake: Option<PromisedTime>,
 }
@@ -151,7 +151,7 @@ pub struct PutServicePromise {
     pub promise: Option<PromiseId>,
 }
 
-/// Counted cases of one kind.
+/// Counted cases of one kind. With fewer than 20 cases in a window its part is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PromiseCases {
@@ -168,8 +168,8 @@ pub struct PromiseEvidence {
     pub requests: PromiseCases,
     pub first_tokens: PromiseCases,
     pub wakes: PromiseCases,
-    /// The charges of the window in micro-units: those of the jobs of replicas, and those for tokens of the
-    /// organization's own keys.
+    /// The charges of the window in micro-units: those of the jobs of replicas, and the posted ones for tokens of the
+    /// organization's own keys, less the credits for lost time.
     pub charged_micros: i64,
 }
 

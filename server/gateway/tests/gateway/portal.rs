@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use berth_autoscaling::credit::{Lender, LenderTerms, ToGateway, ToPortal};
-use berth_serving::reports::{GatewayReport, ReportAnswer, Use};
+use berth_serving::reports::{GatewayReport, ReportAnswer, ServiceFaults, Use};
 use berth_serving::snapshot::Snapshot;
 use berth_types::time::Timestamp;
 use http::{Request, Response, StatusCode};
@@ -69,6 +69,12 @@ impl Portal {
     /// The number of the present snapshot.
     pub fn number(&self) -> u64 {
         self.snapshot.borrow().as_ref().map_or(0, |snapshot| snapshot.number)
+    }
+
+    /// All rows of faults, each report once.
+    pub fn faults(&self) -> Vec<ServiceFaults> {
+        let reports = self.reports.lock().unwrap();
+        reports.iter().flat_map(|report| report.faults.clone()).collect()
     }
 
     /// All rows of use, each report once.

@@ -37,6 +37,29 @@ async fn a_request_without_a_replica_in_time_is_refused_with_a_time_to_come_back
     assert!(refused.headers().contains_key("retry-after"));
     let problem: Value = refused.json().await.unwrap();
     assert_eq!(problem["code"], "service.no_replica");
+    eventually("the fault in a report", || async {
+        stage.portal.faults().iter().any(|row| (row.asleep, row.unreached, row.lost) == (1, 0, 0))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_service_with_a_replica_has_no_fault_of_the_platform() {
+    let stage = Stage::with(Limits { wait: Duration::from_millis(50), ..limits() }).await;
+    let server = Server::whole("1").gated();
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
+    let asked: Vec<_> = (0..4).map(|_| tokio::spawn(stage.get(PATH).send())).collect();
+    eventually("the replica to be full", || async { server.count() == 4 }).await;
+    let refused = stage.get(PATH).send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    server.gate.as_ref().unwrap().add_permits(100);
+    for asked in asked {
+        assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
+    }
+    let requests = || stage.portal.uses().iter().map(|row| row.requests).sum::<u64>();
+    eventually("the use in reports", || async { requests() == 4 }).await;
+    assert!(stage.portal.faults().is_empty(), "a fault would be in the journal before the use");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,6 +96,7 @@ async fn a_request_that_a_replica_has_begun_is_never_sent_again() {
     assert_eq!(server.count(), 1);
     eventually("the error in a report", || async { stage.portal.uses().iter().any(|row| row.errors == 1) })
         .await;
+    assert!(stage.portal.faults().iter().any(|row| (row.asleep, row.unreached, row.lost) == (0, 0, 1)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use berth_service_types::services::ServiceAccess;
-use berth_serving::reports::{BUCKETS, GatewayReport, MAX_VERSION_BYTES, ReportAnswer, Use};
+use berth_serving::reports::{BUCKETS, GatewayReport, MAX_VERSION_BYTES, ReportAnswer, ServiceFaults, Use};
+use berth_store::services::promise_evidence::{self as evidence, FaultyService};
 use berth_store::services::uses_intake::{self as intake, StoredUse, UsedKey, UsedRevision};
 use berth_store::types::JsonColumn;
 use berth_store::{StoreError, Tx};
-use berth_types::ids::{GatewayId, InferenceKeyId, RevisionId};
+use berth_types::ids::{GatewayId, InferenceKeyId, RevisionId, ServiceId};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -25,6 +26,8 @@ const SEEN_EVERY_MS: i64 = 10_000;
 /// The precision of the recorded last use of a key.
 const USED_EVERY_MS: i64 = 60_000;
 const HOUR_MICROS: i64 = 3_600_000_000;
+/// Seconds for which the faults of a service do not count after a replica failed by its own fault.
+const FAILED_S: i64 = 300;
 
 /// The outcome of a report.
 #[derive(Debug, Default)]
@@ -71,6 +74,41 @@ impl Known {
     }
 }
 
+/// The begin of the hour of a time.
+const fn hour(now: Timestamp) -> Timestamp {
+    Timestamp::from_micros(now.micros().div_euclid(HOUR_MICROS).saturating_mul(HOUR_MICROS))
+}
+
+/// The faults that count: (requests without a replica, requests whose replica was lost). A request to a service whose
+/// replica has devices waits for the program. A row with a figure that is not plausible counts nothing.
+fn counted_faults(row: &ServiceFaults, has_devices: bool) -> (i64, i64) {
+    if [row.asleep, row.unreached, row.lost].into_iter().any(|figure| figure > MAX_FIGURE) {
+        return (0, 0);
+    }
+    let asleep = if has_devices { 0 } else { row.asleep };
+    let (mut refused, mut lost) = (0, 0);
+    add(&mut refused, asleep.saturating_add(row.unreached));
+    add(&mut lost, row.lost);
+    (refused, lost)
+}
+
+/// Counts the faults of a report in the present hour, except those that the organization made: it stopped the service, or
+/// its program or its submission failed.
+async fn count_faults(tx: &mut Tx<'_>, faults: &[ServiceFaults], now: Timestamp) -> Result<(), StoreError> {
+    let services: BTreeSet<ServiceId> = faults.iter().map(|row| row.service).collect();
+    let services = services.iter().map(ToString::to_string).collect();
+    let found = evidence::list_faulty(tx, services, now.plus_seconds(-FAILED_S)).await?;
+    let known: HashMap<ServiceId, FaultyService> = found.into_iter().map(|row| (row.id, row)).collect();
+    for row in faults {
+        let Some(service) = known.get(&row.service) else { continue };
+        let counts = counted_faults(row, service.has_devices);
+        if counts != (0, 0) {
+            evidence::add_faults(tx, (service.id, hour(now)), counts, MAX_SUM).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Adds a figure to the sum of an hour.
 fn add(sum: &mut i64, figure: u64) {
     let figure = i64::try_from(figure).unwrap_or(MAX_SUM);
@@ -109,7 +147,7 @@ fn new_row(used: &Use, revision: &UsedRevision, hour_at: Timestamp) -> StoredUse
 /// Counts the uses of a report in the rows of the present hour. Returns the counted ones.
 async fn count_uses(tx: &mut Tx<'_>, uses: &[Use], now: Timestamp) -> Result<Vec<Use>, StoreError> {
     let known = Known::read(tx, uses).await?;
-    let hour_at = Timestamp::from_micros(now.micros().div_euclid(HOUR_MICROS).saturating_mul(HOUR_MICROS));
+    let hour_at = hour(now);
     let revisions = known.revisions.keys().map(ToString::to_string).collect();
     let stored = intake::list_hour(tx, revisions, hour_at).await?;
     let mut rows: BTreeMap<(RevisionId, String), StoredUse> =
@@ -145,6 +183,9 @@ async fn count(
 ) -> Result<Counted, StoreError> {
     if !intake::record_report(tx, gateway, (life, number), &report.version, now).await? {
         return Ok(Counted::default());
+    }
+    if !report.faults.is_empty() {
+        count_faults(tx, &report.faults, now).await?;
     }
     let uses = if report.uses.is_empty() { Vec::new() } else { count_uses(tx, &report.uses, now).await? };
     let ignored = report.uses.len().saturating_sub(uses.len());
@@ -185,9 +226,10 @@ impl GatewaySync {
         let (life, number) = check(&report, now)?;
         let last = (row.life, row.last_report);
         let is_seen = row.last_seen_at.is_some_and(|at| now.millis_since(at) < SEEN_EVERY_MS);
+        let is_idle = report.uses.is_empty() && report.faults.is_empty();
         let counted = if (life, number) <= last {
             Counted::default()
-        } else if report.uses.is_empty() && is_seen && life == row.life && report.version == row.version {
+        } else if is_idle && is_seen && life == row.life && report.version == row.version {
             Counted { is_new: true, ..Counted::default() }
         } else {
             let (id, work) = (row.id, Arc::new(report.clone()));
@@ -230,6 +272,22 @@ impl GatewaySync {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faults_of_the_platform_count_and_waits_for_a_program_do_not() {
+        let service = ServiceId::from_uuid(uuid::Uuid::from_u128(1));
+        let row = |asleep, unreached, lost| ServiceFaults { service, asleep, unreached, lost };
+        for (row, has_devices, expected) in [
+            (row(7, 2, 1), false, (9, 1)),
+            (row(7, 2, 1), true, (2, 1)),
+            (row(0, 0, 0), false, (0, 0)),
+            (row(MAX_FIGURE, 0, 0), false, (i64::try_from(MAX_FIGURE).unwrap(), 0)),
+            (row(MAX_FIGURE + 1, 2, 1), false, (0, 0)),
+            (row(7, 2, u64::MAX), false, (0, 0)),
+        ] {
+            assert_eq!(counted_faults(&row, has_devices), expected, "{row:?} {has_devices}");
+        }
+    }
 
     #[test]
     fn sums_are_bounded_whatever_a_gateway_reports() {

@@ -42,7 +42,7 @@ async fn present(
         return Ok(None);
     }
     let (begin_at, end_at) = (terms.begin(window), terms.begin(window.saturating_add(1)));
-    let found = evidence::read(tx, row.service_id, &terms, (begin_at, end_at), now).await?;
+    let found = evidence::read(tx, row, &terms, (begin_at, end_at), now).await?.evidence;
     // Without the time for late evidence the window would be due at its end.
     let terms = Promise { late_s: 0, ..terms };
     let judgement = PromiseWatch::stored(window).judge(&terms, window, &found, end_at);
@@ -67,6 +67,7 @@ fn choice((org, service): (OrgId, ServiceId), class: StoredPromise, now: Timesta
         until_at: None,
         next_window,
         due_at: due_at(&terms, next_window),
+        carry_micros: 0,
     }
 }
 
@@ -121,26 +122,24 @@ impl Promises {
                     Some(promise) => rows::find(tx, promise).await?,
                     None => None,
                 };
-                let kept = before.as_ref().map(|row| (row.promise_id, Some(row.terms.0)));
-                let wanted = input.promise.map(|promise| (promise, class.as_ref().map(|row| row.terms.0)));
-                // A retired class stays with its services.
-                let same_class = kept.map(|(promise, _)| promise) == input.promise;
-                if same_class && (class.is_none() || kept == wanted) {
-                    return Ok(false);
-                }
                 if input.promise.is_some() && class.is_none() {
                     let detail = "No such promise is offered. List the offered ones.";
                     return Err(Problem::invalid_field("/promise", detail).into());
                 }
-                if let Some(row) = &before {
-                    rows::end(tx, id, now).await?;
-                    if promise(&row.terms.0).begin(row.next_window) >= now {
-                        rows::delete(tx, id, row.number).await?;
-                    }
+                let kept = before.as_ref().map(|row| (row.promise_id, row.terms.0));
+                if kept == class.as_ref().map(|row| (row.id, row.terms.0)) {
+                    return Ok(false);
                 }
+                rows::end(tx, id, now).await?;
                 let after = class.map(|class| choice((org, id), class, now));
                 if let Some(row) = &after {
                     rows::choose(tx, row).await?;
+                }
+                // The new choice gets what the former one carries.
+                if let Some(row) = &before
+                    && promise(&row.terms.0).begin(row.next_window) >= now
+                {
+                    rows::delete(tx, id, row.number).await?;
                 }
                 let name = |row: Option<&StoredChoice>| row.map(|row| row.name.clone());
                 let event = event.with_change(name(before.as_ref()), name(after.as_ref()));

@@ -1,12 +1,13 @@
 //! The classes of promises, which operators offer.
 
-use berth_foundation::{Caller, Right, idempotency, recheck_operator_right};
+use berth_foundation::{Caller, Gate, OperatorAct, Right, idempotency, recheck_operator_right};
 use berth_service_types::promises::{NewPromise, PatchPromise, Promise};
 use berth_store::services::promises::{self as rows, StoredPromise};
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, Tx, WriteError};
 use berth_types::Page;
-use berth_types::ids::{OrgId, PromiseId};
+use berth_types::change_requests::{ChangeAction, Outcome};
+use berth_types::ids::{ChangeRequestId, OrgId, PromiseId};
 use berth_types::lists::ListOptions;
 use berth_types::operators::OperatorRight;
 use berth_types::problems::{FieldError, Problem};
@@ -27,6 +28,20 @@ fn wire(row: StoredPromise) -> Promise {
 /// The name and the terms for the audit log.
 fn text(row: &StoredPromise) -> Option<String> {
     serde_json::to_string(&NewPromise { name: row.name.clone(), terms: row.terms.0 }).ok()
+}
+
+/// A new or changed class as an act of an operator. `before` is the present one.
+fn act(before: Option<&StoredPromise>, after: &StoredPromise) -> OperatorAct {
+    let terms = |row: &StoredPromise| serde_json::to_string(&row.terms.0).unwrap_or_default();
+    let (action, target, detail) = match before {
+        None => (ChangeAction::AddPromise, after.name.clone(), format!("{}: {}", after.name, terms(after))),
+        Some(before) => {
+            let name = &before.name;
+            let detail = format!("{name}: from {}; to {}, named {}", terms(before), terms(after), after.name);
+            (ChangeAction::ChangePromise, before.id.to_string(), detail)
+        }
+    };
+    OperatorAct { action, org: None, target, amount_micros: None, reason: String::new(), detail }
 }
 
 fn check_name(name: &str, errors: &mut Vec<FieldError>) {
@@ -53,16 +68,26 @@ impl Promises {
         found.map(wire).ok_or_else(Problem::not_found)
     }
 
-    /// Offers a class of promises.
+    /// Offers a class of promises. `approved` is the change request that the caller approves.
     ///
     /// # Errors
     /// The caller lacks the right, the terms are invalid, or the name is in use.
-    pub async fn create_promise(&self, caller: &Caller, input: NewPromise) -> Result<Promise, Problem> {
+    pub async fn create_promise(
+        &self,
+        caller: &Caller,
+        input: NewPromise,
+        approved: Option<ChangeRequestId>,
+    ) -> Result<Outcome<Promise>, Problem> {
         self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
         self.context.check_proof(caller)?;
         if let Some(created) = caller.already_created() {
-            return self.show_class(created.parse().map_err(|_| Problem::internal())?).await;
+            if let Some(request) = Gate::find_requested(&self.context, caller).await? {
+                return Ok(Outcome::Requested(request));
+            }
+            let id = created.parse().map_err(|_| Problem::internal())?;
+            return self.show_class(id).await.map(Outcome::Done);
         }
+        let gate = Gate::new(&self.context, caller, approved, &input)?;
         let mut errors = check_terms(&input.terms);
         check_name(&input.name, &mut errors);
         if !errors.is_empty() {
@@ -78,9 +103,9 @@ impl Promises {
         };
         let event = self.context.audit_event(caller, "promise.created", row.id.to_string(), row.name.clone());
         let event = event.with_change(None, text(&row));
-        let (new, key, user) = (row.clone(), caller.idempotency_key.clone(), caller.user.id);
+        let (new, key, user) = (row, caller.idempotency_key.clone(), caller.user.id);
         let done = self.context.db.try_write(move |tx| {
-            let (row, event, key) = (new.clone(), event.clone(), key.clone());
+            let (row, event, key, gate) = (new.clone(), event.clone(), key.clone(), gate.clone());
             async move {
                 recheck_operator_right(tx, user, OperatorRight::ManageMoney).await?;
                 check_free(tx, &row).await?;
@@ -88,18 +113,21 @@ impl Promises {
                     let detail = "The portal has at most 100 promises. Retire an unused one.";
                     return Err(Problem::conflict("promise.limit", "Too many promises", detail).into());
                 }
+                if let Some(request) = gate.pass(tx, &act(None, &row)).await? {
+                    return Ok(Outcome::Requested(request));
+                }
                 idempotency::claim(tx, key.as_ref(), &row.id.to_string(), now).await?;
                 rows::insert(tx, &row).await?;
                 store::quotas::insert_audit(tx, None, &event).await?;
-                Ok(())
+                Ok(Outcome::Done(wire(row)))
             }
             .boxed()
         });
-        done.await?;
-        Ok(wire(row))
+        Ok(done.await?)
     }
 
-    /// Changes an offered class for new choices. Services that have it keep its former terms.
+    /// Changes an offered class for new choices. Services that have it keep its former terms. `approved` is the change
+    /// request that the caller approves.
     ///
     /// # Errors
     /// The caller lacks the right, the class is not offered, the change is invalid, or the name is in use.
@@ -108,9 +136,14 @@ impl Promises {
         caller: &Caller,
         id: PromiseId,
         input: PatchPromise,
-    ) -> Result<Promise, Problem> {
+        approved: Option<ChangeRequestId>,
+    ) -> Result<Outcome<Promise>, Problem> {
         self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
         self.context.check_proof(caller)?;
+        if let Some(request) = Gate::find_requested(&self.context, caller).await? {
+            return Ok(Outcome::Requested(request));
+        }
+        let gate = Gate::new(&self.context, caller, approved, &input)?;
         let mut errors = input.terms.as_ref().map(check_terms).unwrap_or_default();
         if let Some(name) = &input.name {
             check_name(name, &mut errors);
@@ -121,7 +154,7 @@ impl Promises {
         let user = caller.user.id;
         let event = self.context.audit_event(caller, "promise.changed", id.to_string(), String::new());
         let done = self.context.db.try_write(move |tx| {
-            let (input, mut event) = (input.clone(), event.clone());
+            let (input, mut event, gate) = (input.clone(), event.clone(), gate.clone());
             async move {
                 recheck_operator_right(tx, user, OperatorRight::ManageMoney).await?;
                 let before = rows::find(tx, id).await?.ok_or_else(Problem::not_found)?;
@@ -130,22 +163,25 @@ impl Promises {
                     terms: input.terms.map_or_else(|| before.terms.clone(), JsonColumn),
                     ..before.clone()
                 };
-                if before == after {
-                    return Ok(after);
+                if before == after && approved.is_none() {
+                    return Ok(Outcome::Done(wire(after)));
                 }
                 check_free(tx, &after).await?;
+                if let Some(request) = gate.pass(tx, &act(Some(&before), &after)).await? {
+                    return Ok(Outcome::Requested(request));
+                }
                 rows::update(tx, &after).await?;
                 event.detail.clone_from(&after.name);
                 store::quotas::insert_audit(tx, None, &event.with_change(text(&before), text(&after)))
                     .await?;
-                Ok(after)
+                Ok(Outcome::Done(wire(after)))
             }
             .boxed()
         });
-        Ok(wire(done.await?))
+        Ok(done.await?)
     }
 
-    /// Ends the offer of a class. Services that have it keep it.
+    /// Ends the offer of a class, and the choices of services that have it. Their whole windows are still judged.
     ///
     /// # Errors
     /// The caller lacks the right, or the class is not offered.

@@ -25,12 +25,16 @@ const EVIDENCE_DAYS: i64 = 40;
 /// Days of judged windows.
 const WINDOW_DAYS: i64 = 400;
 const DAY_S: i64 = 86_400;
+/// A judgement with an error is tried again after this time in seconds.
+const AGAIN_AFTER_S: i64 = 3_600;
 
 /// A judged window with the posting of its credit.
 struct Judged {
     choice: StoredChoice,
     /// The time of the next judgement.
     next_due: Timestamp,
+    /// Credits for lost time that reduce the charges of the next window.
+    carry_micros: i64,
     window: StoredWindow,
     credit: Option<Posting>,
 }
@@ -42,24 +46,34 @@ fn memo(name: &str, judgement: &Judgement) -> String {
 }
 
 impl Promises {
-    /// Judges the windows that are due. Returns true if more can be due. An error of one does not stop the others.
+    /// Judges the windows that are due. Returns true if more can be due. An error of one does not stop the others: it is
+    /// tried again after an hour.
     ///
     /// # Errors
-    /// The database cannot be read, or the last error of a window.
+    /// The database cannot be read or written.
     pub async fn judge(&self) -> Result<bool, StoreError> {
         let now = self.context.now();
         let due = {
             let mut conn = self.context.db.read().await?;
             rows::list_due(&mut conn.tx(), now, BATCH).await?
         };
-        let mut failed = None;
         for choice in &due {
             if let Err(error) = self.judge_window(choice, now).await {
                 tracing::error!(service = %choice.service_id, %error, "a promise could not be judged");
-                failed = Some(error);
+                self.put_off(choice, now.plus_seconds(AGAIN_AFTER_S)).await?;
             }
         }
-        failed.map_or(Ok(!due.is_empty()), Err)
+        Ok(!due.is_empty())
+    }
+
+    /// Puts off the judgement of a window with an error, so that the others come before it.
+    async fn put_off(&self, choice: &StoredChoice, due_at: Timestamp) -> Result<(), StoreError> {
+        let choice = Arc::new(choice.clone());
+        let done = self.context.db.write(move |tx| {
+            let choice = choice.clone();
+            async move { rows::put_off(tx, &choice, due_at).await }.boxed()
+        });
+        done.await
     }
 
     /// Deletes the evidence and the windows that no judgement and no answer needs.
@@ -96,19 +110,20 @@ impl Promises {
         // the charges of all jobs.
         let found = {
             let mut conn = self.context.db.read().await?;
-            evidence::read(&mut conn.tx(), choice.service_id, &terms, within, now).await?
+            evidence::read(&mut conn.tx(), choice, &terms, within, now).await?
         };
-        let Some(judgement) = watch.judge(&terms, window, &found, now) else { return Ok(()) };
+        let Some(judgement) = watch.judge(&terms, window, &found.evidence, now) else { return Ok(()) };
         let credit = self.credit(choice, &judgement, now);
         let judged = Judged {
             choice: choice.clone(),
             next_due: due_at(&terms, watch.next()),
+            carry_micros: found.carry_micros,
             window: StoredWindow {
                 service_id: choice.service_id,
                 begin_at: within.0,
                 end_at: within.1,
                 name: choice.name.clone(),
-                evidence: JsonColumn(evidence::wire(&found)),
+                evidence: JsonColumn(evidence::wire(&found.evidence)),
                 misses: JsonColumn(judgement.misses.iter().map(ToString::to_string).collect()),
                 credit_micros: credit.as_ref().map_or(0, |posting| posting.amount_micros),
                 transfer_id: credit.as_ref().map(|posting| posting.id),
@@ -143,7 +158,7 @@ impl Promises {
         let done = self.context.db.write(move |tx| {
             let judged = work.clone();
             async move {
-                if !rows::advance(tx, &judged.choice, judged.next_due).await? {
+                if !rows::advance(tx, &judged.choice, (judged.next_due, judged.carry_micros)).await? {
                     return Ok(false);
                 }
                 rows::insert_window(tx, &judged.window).await?;

@@ -5,7 +5,7 @@ use aide::axum::routing::{get_with, patch_with};
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::NoContent;
-use berth_rest::answers::Created;
+use berth_rest::answers::MayWait;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Query, Signed};
@@ -54,8 +54,8 @@ async fn create(
     State(services): State<Services>,
     Signed(caller): Signed,
     body: Json<NewPromise>,
-) -> Result<Created<Promise>, Failed> {
-    Ok(Created(services.promises.create_promise(&caller, body.value).await?))
+) -> Result<MayWait<201, Promise>, Failed> {
+    Ok(MayWait(services.promises.create_promise(&caller, body.value, None).await?))
 }
 
 async fn change(
@@ -63,8 +63,8 @@ async fn change(
     Signed(caller): Signed,
     Path(promise): Path<PromiseId>,
     body: Json<PatchPromise>,
-) -> Result<Answer<Promise>, Failed> {
-    Ok(Answer(services.promises.change_promise(&caller, promise, body.value).await?))
+) -> Result<MayWait<200, Promise>, Failed> {
+    Ok(MayWait(services.promises.change_promise(&caller, promise, body.value, None).await?))
 }
 
 async fn retire(

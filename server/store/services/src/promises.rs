@@ -42,9 +42,11 @@ pub async fn update(tx: &mut Tx<'_>, row: &StoredPromise) -> Result<(), StoreErr
     exec!(tx, sql, row.id, &row.name, &row.terms).map(|_| ())
 }
 
-/// Ends the offer of a class.
+/// Ends the offer of a class, and its choices. Their whole windows are still judged.
 pub async fn retire(tx: &mut Tx<'_>, id: PromiseId, now: Timestamp) -> Result<(), StoreError> {
     let sql = "UPDATE promises SET retired_at = $2 WHERE id = $1 AND retired_at IS NULL";
+    exec!(tx, sql, id, now)?;
+    let sql = "UPDATE service_promises SET until_at = $2 WHERE promise_id = $1 AND until_at IS NULL";
     exec!(tx, sql, id, now).map(|_| ())
 }
 
@@ -90,13 +92,15 @@ pub struct StoredChoice {
     pub next_window: i64,
     /// The time of its judgement.
     pub due_at: Timestamp,
+    /// Credits for lost time beyond the charges of the windows before, in micro-units.
+    pub carry_micros: i64,
 }
 
 macro_rules! select_choices {
     ($rest:literal) => {
         concat!(
-            "SELECT service_id, number, org_id, promise_id, name, terms, chosen_at, until_at, next_window, due_at \
-             FROM service_promises WHERE ",
+            "SELECT service_id, number, org_id, promise_id, name, terms, chosen_at, until_at, next_window, due_at, \
+             carry_micros FROM service_promises WHERE ",
             $rest
         )
     };
@@ -105,8 +109,9 @@ macro_rules! select_choices {
 /// Adds the choice of a service with the next number.
 pub async fn choose(tx: &mut Tx<'_>, row: &StoredChoice) -> Result<(), StoreError> {
     let sql = "INSERT INTO service_promises (service_id, number, org_id, promise_id, name, terms, chosen_at, \
-               until_at, next_window, due_at) VALUES ($1, (SELECT CAST(COALESCE(MAX(number), 0) + 1 AS BIGINT) \
-               FROM service_promises WHERE service_id = $1), $2, $3, $4, $5, $6, $7, $8, $9)";
+               until_at, next_window, due_at, carry_micros) VALUES ($1, \
+               (SELECT CAST(COALESCE(MAX(number), 0) + 1 AS BIGINT) FROM service_promises WHERE service_id = $1), \
+               $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     exec!(
         tx,
         sql,
@@ -118,7 +123,8 @@ pub async fn choose(tx: &mut Tx<'_>, row: &StoredChoice) -> Result<(), StoreErro
         row.chosen_at,
         row.until_at,
         row.next_window,
-        row.due_at
+        row.due_at,
+        row.carry_micros
     )
     .map(|_| ())
 }
@@ -134,23 +140,41 @@ pub async fn end(tx: &mut Tx<'_>, service: ServiceId, now: Timestamp) -> Result<
     exec!(tx, sql, service, now).map(|_| ())
 }
 
-/// Deletes a choice without further windows.
+/// Deletes a choice without further windows. The present choice of the service gets what it carries.
 pub async fn delete(tx: &mut Tx<'_>, service: ServiceId, number: i64) -> Result<(), StoreError> {
+    let sql = "UPDATE service_promises SET carry_micros = carry_micros + COALESCE((SELECT p.carry_micros \
+               FROM service_promises p WHERE p.service_id = $1 AND p.number = $2), 0) \
+               WHERE service_id = $1 AND number <> $2 AND until_at IS NULL";
+    exec!(tx, sql, service, number)?;
     exec!(tx, "DELETE FROM service_promises WHERE service_id = $1 AND number = $2", service, number)
         .map(|_| ())
 }
 
-/// Lists the choices with a window to judge, the longest due first.
+/// Lists the choices with a window to judge, the longest due first. A choice that cannot be read is left out.
 pub async fn list_due(tx: &mut Tx<'_>, now: Timestamp, most: i64) -> Result<Vec<StoredChoice>, StoreError> {
     let sql = select_choices!("due_at <= $1 ORDER BY due_at, service_id, number LIMIT $2");
-    list!(tx, StoredChoice, sql, now, most)
+    list_readable!(tx, StoredChoice, sql, now, most)
 }
 
 /// Moves a choice to the window after `row.next_window`. Returns false if that window is judged already.
-pub async fn advance(tx: &mut Tx<'_>, row: &StoredChoice, due_at: Timestamp) -> Result<bool, StoreError> {
-    let sql = "UPDATE service_promises SET next_window = next_window + 1, due_at = $4 \
-               WHERE service_id = $1 AND number = $2 AND next_window = $3";
-    Ok(exec!(tx, sql, row.service_id, row.number, row.next_window, due_at)? == 1)
+pub async fn advance(
+    tx: &mut Tx<'_>,
+    row: &StoredChoice,
+    (due_at, carry_micros): (Timestamp, i64),
+) -> Result<bool, StoreError> {
+    // A former choice may have left an amount here since the row was read.
+    let sql = "UPDATE service_promises SET next_window = next_window + 1, due_at = $4, \
+               carry_micros = carry_micros - $5 + $6 WHERE service_id = $1 AND number = $2 AND next_window = $3";
+    let done =
+        exec!(tx, sql, row.service_id, row.number, row.next_window, due_at, row.carry_micros, carry_micros)?;
+    Ok(done == 1)
+}
+
+/// Puts off the judgement of a window.
+pub async fn put_off(tx: &mut Tx<'_>, row: &StoredChoice, due_at: Timestamp) -> Result<(), StoreError> {
+    let sql =
+        "UPDATE service_promises SET due_at = $4 WHERE service_id = $1 AND number = $2 AND next_window = $3";
+    exec!(tx, sql, row.service_id, row.number, row.next_window, due_at).map(|_| ())
 }
 
 /// A judged window.

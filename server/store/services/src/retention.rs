@@ -53,7 +53,8 @@ pub async fn delete_keys(tx: &mut Tx<'_>, before: Timestamp, most: i64) -> Resul
     Ok(deleted)
 }
 
-/// Lists services that were deleted before `before` and have neither use nor replicas, after an id.
+/// Lists services that were deleted before `before` and have neither use, replicas, promises nor judged windows, after an
+/// id.
 pub async fn list_services(
     tx: &mut Tx<'_>,
     before: Timestamp,
@@ -63,13 +64,18 @@ pub async fn list_services(
     let sql = "SELECT s.id FROM services s WHERE s.deleted_at < $1 AND s.id > $2 \
                AND NOT EXISTS (SELECT 1 FROM service_use u WHERE u.service_id = s.id) \
                AND NOT EXISTS (SELECT 1 FROM service_replicas p WHERE p.service_id = s.id) \
+               AND NOT EXISTS (SELECT 1 FROM service_promises c WHERE c.service_id = s.id) \
+               AND NOT EXISTS (SELECT 1 FROM service_promise_windows w WHERE w.service_id = s.id) \
                ORDER BY s.id LIMIT $3";
     let after = after.map(|id| id.to_string()).unwrap_or_default();
     Ok(list!(tx, (ServiceId,), sql, before, after, most)?.into_iter().map(|(id,)| id).collect())
 }
 
-/// Deletes a service with its revisions.
+/// Deletes a service with its revisions and its evidence for promises.
 pub async fn delete_service(tx: &mut Tx<'_>, id: ServiceId) -> Result<(), StoreError> {
+    exec!(tx, "DELETE FROM service_wakes WHERE service_id = $1", id)?;
+    exec!(tx, "DELETE FROM service_faults WHERE service_id = $1", id)?;
+    exec!(tx, "DELETE FROM service_jobs WHERE service_id = $1", id)?;
     exec!(tx, "DELETE FROM service_hosts WHERE service_id = $1", id)?;
     exec!(tx, "DELETE FROM service_revisions WHERE service_id = $1", id)?;
     exec!(tx, "DELETE FROM services WHERE id = $1", id).map(|_| ())

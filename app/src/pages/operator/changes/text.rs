@@ -8,10 +8,12 @@ pub fn subject_text(request: &ChangeRequest, currency: &str) -> String {
     let name = request.organization_name.as_ref().unwrap_or(&request.target);
     let object = match request.action {
         ChangeAction::AccessJob => format!("{name}, {}", request.target),
-        // The text about an operator begins with the address.
-        ChangeAction::AddOperator | ChangeAction::ChangeOperator | ChangeAction::EnableOperator => {
-            request.detail.split(": ").next().unwrap_or_default().to_owned()
-        }
+        // The text about an operator begins with the address, and that about a promise with its name.
+        ChangeAction::AddOperator
+        | ChangeAction::AddPromise
+        | ChangeAction::ChangeOperator
+        | ChangeAction::ChangePromise
+        | ChangeAction::EnableOperator => request.detail.split(": ").next().unwrap_or_default().to_owned(),
         _ => name.clone(),
     };
     match request.amount_micros {

@@ -1,0 +1,142 @@
+//! Tests of the evidence of promises: reports of gateways, charges and wakes.
+
+use serde_json::{Value, json};
+
+use crate::common::engines;
+use crate::gateways::{add_gateway, send};
+use crate::idle_portal::HOUR;
+use crate::operations::{items, schedule_all};
+use crate::promises::{LATE_S, Promised, gold};
+use crate::services::run;
+
+#[tokio::test]
+async fn a_report_that_comes_late_counts_in_the_window_of_its_arrival() {
+    for (engine, db, location) in engines("promise_late").await {
+        let one = Promised::new(db, location, gold()).await;
+        let t = &one.setup.t;
+        one.charge(10_000, 1_000).await;
+        one.add_use(0, 100, 0, 0).await;
+        let revisions = items(t, &one.setup.ada, &format!("{}/revisions", one.path)).await;
+        let token = add_gateway(t, 1).await;
+        // The portal counts a report in the hour of its arrival.
+        one.go_to(HOUR + 300);
+        one.post_block(HOUR + 310, 1_000).await;
+        let used = json!({
+            "service": one.id, "revision": revisions[0]["id"], "key": one.key, "requests": 60, "errors": 0,
+            "prompt_tokens": 0, "completion_tokens": 0, "token_nanos": 1_000_000, "first_byte": [],
+        });
+        let faults = json!({"service": one.id, "asleep": 30, "unreached": 10, "lost": 10});
+        let report = json!({
+            "life": 1, "number": 1, "version": "1", "snapshot": 0, "loads": [], "uses": [used],
+            "faults": [faults], "drained": [],
+        });
+        // A repeated report counts once.
+        for _ in 0..2 {
+            let (status, _, body) = send(&t.router, ("POST", "reports"), &token, report.clone()).await;
+            assert_eq!(status, 200, "{engine}: {body}");
+        }
+        one.go_to(2 * HOUR + LATE_S);
+        one.judge().await;
+        let windows = one.shown().await["windows"].as_array().unwrap().clone();
+        let counts: Vec<&Value> = windows.iter().map(|w| &w["evidence"]["requests"]).collect();
+        let late = json!({"all": 100, "bad": 50});
+        assert_eq!(counts, [&late, &json!({"all": 100, "bad": 0})], "{engine}: newest first");
+        let credits = one.credits().await;
+        assert_eq!(credits.len(), 1, "{engine}");
+        assert_eq!(credits[0]["amount_micros"], 100, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn faults_that_the_organization_makes_do_not_count() {
+    for (engine, db, location) in engines("promise_own").await {
+        let one = Promised::new(db, location, gold()).await;
+        let t = &one.setup.t;
+        let token = add_gateway(t, 1).await;
+        one.go_to(60);
+        let sql = |set: &str| format!("UPDATE services SET {set} WHERE id = '{}'", one.id);
+        let (on, failed) = (sql("stopped = FALSE, state = 'asleep'"), sql("state = 'failed'"));
+        let states = [(sql("stopped = TRUE"), 0), (on.clone(), 5), (failed, 5), (on, 10)];
+        for (number, (state, expected)) in (1..).zip(states) {
+            assert_eq!(run(&one.location, state).await, 1, "{engine}");
+            let faults = json!([{"service": one.id, "asleep": 3, "unreached": 2, "lost": 0}]);
+            let report = json!({
+                "life": 1, "number": number, "version": "1", "snapshot": 0, "loads": [], "uses": [],
+                "faults": faults, "drained": [],
+            });
+            assert_eq!(send(&t.router, ("POST", "reports"), &token, report).await.0, 200, "{engine}");
+            let present = one.shown().await["present"].clone();
+            assert_eq!(present["evidence"]["requests"]["bad"], expected, "{engine} {number}: {present}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn charges_for_tokens_count_as_far_as_they_are_posted_and_credits_for_lost_time_carry_over() {
+    for (engine, db, location) in engines("promise_basis").await {
+        let one = Promised::new(db, location, gold()).await;
+        // A gateway reports tokens that nobody paid.
+        let sql =
+            format!("UPDATE service_use SET token_nanos = 900000000 WHERE hour_at = {}", one.begin.micros());
+        one.add_use(0, 20, 20, 1_000_000).await;
+        assert_eq!(run(&one.location, sql).await, 1, "{engine}");
+        // The credit for lost time is above the charges of its window.
+        one.charge_at(60, 1_000, 1_500).await;
+        one.charge_at(HOUR + 60, 1_000, 4_000).await;
+        one.charge_at(2 * HOUR + 60, 5_000, 1_000).await;
+        for hour in 1..3 {
+            one.add_use(hour, 20, 20, 0).await;
+        }
+        one.go_to(3 * HOUR + LATE_S);
+        one.judge().await;
+        let windows = one.shown().await["windows"].as_array().unwrap().clone();
+        let charged: Vec<&Value> = windows.iter().map(|w| &w["evidence"]["charged_micros"]).collect();
+        assert_eq!(charged, [&json!(1_000), &json!(0), &json!(500)], "{engine}: newest first");
+        let credits: Vec<&Value> = windows.iter().map(|w| &w["credit_micros"]).collect();
+        assert_eq!(credits, [&json!(100), &json!(0), &json!(50)], "{engine}");
+        one.assert_books_balance().await;
+    }
+}
+
+impl Promised {
+    /// The service sleeps without a replica, and a request waits for it.
+    async fn wakes(&self) {
+        let setup = &self.setup;
+        let now = setup.t.portal.context.now().micros();
+        let end = format!("UPDATE service_replicas SET ended_at = {now} WHERE ended_at IS NULL");
+        assert_eq!(run(&self.location, end).await, 1);
+        let asleep = format!("UPDATE services SET state = 'asleep' WHERE id = '{}'", self.id);
+        assert_eq!(run(&self.location, asleep).await, 1);
+        setup.gateway_reports(&self.id, 0, 1);
+        setup.t.portal.service_loop.run().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_wake_counts_until_a_replica_has_its_devices() {
+    for (engine, db, location) in engines("promise_wake").await {
+        let wake = json!({"within_ms": 5_000, "good_ppm": 900_000, "credit_basis_points": 100});
+        let class = json!({"name": "quick", "terms": {"window": "hour", "wake": wake}});
+        let one = Promised::new(db, location, class).await;
+        let setup = &one.setup;
+        setup.turn(0).await;
+        one.go_to(60);
+        // Two wakes: the first one takes three seconds, the second one eight. No replica is ever ready.
+        for (seconds, late) in [(3, 0), (8, 1)] {
+            one.wakes().await;
+            setup.t.clock.advance_s(seconds);
+            schedule_all(setup).await;
+            setup.turn(0).await;
+            let evidence = one.shown().await["present"]["evidence"].clone();
+            assert_eq!(evidence["wakes"]["bad"], late, "{engine}: {evidence}");
+        }
+        assert_eq!(one.shown().await["present"]["evidence"]["wakes"]["all"], 2, "{engine}");
+        // A stop ends the wake in its own transaction.
+        one.wakes().await;
+        assert_eq!(one.shown().await["present"]["evidence"]["wakes"]["all"], 3, "{engine}");
+        let stop = json!({"stopped": true});
+        setup.t.call(&setup.ada, "PATCH", &one.path, stop).await.expect(200);
+        let open = "DELETE FROM service_wakes WHERE took_ms IS NULL".to_owned();
+        assert_eq!(run(&one.location, open).await, 0, "{engine}: each wake has ended");
+    }
+}
