@@ -210,7 +210,11 @@ async fn a_preempted_job_saves_its_state_within_its_grace() {
         "checkpoint": {"signal": "SIGUSR1", "grace_s": 30}, "max_duration_s": 600,
     });
     let low = setup.submit(low).await;
-    setup.until(&low, |j| j["state"] == "running").await;
+    // Before this line the script may not yet handle the signal.
+    crate::worker_portal::eventually("the first attempt", async || {
+        setup.log(&low).await.starts_with(b"attempt 1").then_some(())
+    })
+    .await;
     let high = json!({"offering": "h100-80gb", "priority": "high", "script": "true"});
     let high = setup.submit(high).await;
     assert_eq!(setup.until_ended(&high).await["state"], "succeeded");
