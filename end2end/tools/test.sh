@@ -86,6 +86,7 @@ export DIST=$PWD/target/demo
 # The same requests each time: others are tried by the benchmark.
 step 'generated requests' env FUZZ_SEED=1 python3 $tools/fuzz.py 120
 step 'attacks' python3 $tools/attack.py 1500 1
+step 'from training to serving' python3 $tools/digits_service.py
 # With the tests came the portal whose clock is moved.
 export BERTH_CLOCKED=$PWD/target/debug/examples/clocked
 step 'tests in a browser' node $tools/browser-tests.mjs
