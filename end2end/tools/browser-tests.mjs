@@ -33,8 +33,8 @@ async function run() {
   try {
     const env = { ...process.env, BERTH_DEMO: demo.file, BERTH_CLOCKED: clocked };
     for (let file = waiting.shift(); file && !stopped; file = waiting.shift()) {
-      // A file that hangs fails after ten minutes.
-      const argv = ['--test', '--test-reporter=tap', '--test-timeout=600000', file];
+      // A file that hangs fails after twenty minutes.
+      const argv = ['--test', '--test-reporter=tap', '--test-timeout=1200000', file];
       const tests = spawn(process.execPath, argv, { env, stdio: 'inherit' });
       const stop = () => tests.kill('SIGTERM');
       process.on('SIGTERM', stop);
