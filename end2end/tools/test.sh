@@ -84,7 +84,7 @@ step 'the training example' python3 -m unittest discover -s examples/digits -p '
 step 'the demo' $tools/build.sh demo
 export DIST=$PWD/target/demo
 # The same requests each time: others are tried by the benchmark.
-step 'generated requests' env FUZZ_SEED=1 python3 $tools/fuzz.py 120
+step 'generated requests' env FUZZ_SEED=1 python3 $tools/fuzz.py 60
 step 'attacks' python3 $tools/attack.py 1500 1
 step 'from training to serving' python3 $tools/digits_service.py
 # With the tests came the portal whose clock is moved.
