@@ -48,7 +48,7 @@ struct Head {
     exchange: Exchange,
 }
 
-/// What the rest of an answer depends on.
+/// The inputs for the rest of an answer.
 struct Rest<'a> {
     caller: &'a Caller,
     terms: Terms,

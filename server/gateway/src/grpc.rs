@@ -13,7 +13,7 @@ const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
-/// What the answer to a request depends on besides the answer itself.
+/// The properties of a request that decide the form of its answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     /// A call of gRPC, which needs HTTP/2.

@@ -58,7 +58,7 @@ const UNKNOWN_TOKEN: u8 = 1;
 const NO_PORT: u8 = 2;
 const TOO_MANY: u8 = 3;
 
-/// What a request has of the connections to its replica until the end of its answer.
+/// The share of a request in the connections to its replica, until the end of its answer.
 pub enum Connection {
     /// A whole connection.
     Http1(SendRequest<RequestBody>),

@@ -315,6 +315,16 @@ fn host_mounts_text(node: &Node) -> Option<String> {
     (!mounts.is_empty()).then(|| format!("Host mounts: {}", mounts.join(", ")))
 }
 
+/// The tags after the name of a node.
+fn tags(node: &Node) -> AnyView {
+    let simulated = node.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
+    let unisolated = node.unisolated.then(|| view! { " " <span class="tag tag--warn">"not isolated"</span> });
+    let has_host_network = node.isolation.get("network").is_some_and(|text| text.starts_with("host"));
+    let host_network =
+        has_host_network.then(|| view! { " " <span class="tag tag--warn">"host network"</span> });
+    view! { {simulated}{unisolated}{host_network} }.into_any()
+}
+
 fn row(
     node: &Node,
     call: Call,
@@ -323,11 +333,7 @@ fn row(
     set_cordoned: impl Fn(&Node, bool) + Copy + Send + 'static,
 ) -> AnyView {
     let name = node.name.clone();
-    let simulated = node.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
-    let has_host_network = node.isolation.get("network").is_some_and(|text| text.starts_with("host"));
-    let host_network =
-        has_host_network.then(|| view! { " " <span class="tag tag--warn">"host network"</span> });
-    let unisolated = node.unisolated.then(|| view! { " " <span class="tag tag--warn">"not isolated"</span> });
+    let tags = tags(node);
     let boards = format!("/operator/nodes/{}", node.id);
     let to_boards = boards.clone();
     let boards_label = format!("Boards of {}", node.name);
@@ -375,7 +381,7 @@ fn row(
     });
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row"><a href=boards>{name}</a>{simulated}{unisolated}{host_network}{dedicated}{pool}{labels}</th>
+            <th role="rowheader" scope="row"><a href=boards>{name}</a>{tags}{dedicated}{pool}{labels}</th>
             <td role="cell" class="table__state" data-label="State"><NodeBadge state=node.state/></td>
             <td role="cell" data-label="Boards">{boards_text(node)}{nvlink}</td>
             <td role="cell" data-label="In use">{in_use(node)}</td>

@@ -183,7 +183,7 @@ pub struct PresentWindow {
     pub end_at: Timestamp,
     /// The counts so far.
     pub evidence: PromiseEvidence,
-    /// What would be missed with these counts, as sentences.
+    /// The misses with these counts, as sentences.
     pub misses: Vec<String>,
 }
 

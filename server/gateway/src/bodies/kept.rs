@@ -65,7 +65,7 @@ impl AgainBody {
 struct Kept {
     /// Absent after the body was taken back or closed.
     rest: Option<RequestBody>,
-    /// Who waits for its next part.
+    /// The waker of the reader that waits for the next part.
     reader: Option<Waker>,
     parts: VecDeque<Part>,
     bytes: usize,
