@@ -21,7 +21,7 @@ const SHOWN = { 1440: 320, 1024: 228, 390: 87 };
 /** Takes the pictures; resolves to the exit code of the tests, which also check the screens. */
 function takePictures() {
   const argv = [join(ROOT, 'end2end/tools/browser-tests.mjs'), join(ROOT, 'end2end/tests/screens.mjs')];
-  const env = { ...process.env, BERTH_SCREEN_WIDTHS: WIDTHS.join(',') };
+  const env = { ...process.env, BERTH_SCREEN_WIDTHS: WIDTHS.join(','), BERTH_SCREEN_PICTURES: '1' };
   const tests = spawn(process.execPath, argv, { env, stdio: 'inherit' });
   return new Promise((done) => tests.on('close', (code) => done(code ?? 1)));
 }

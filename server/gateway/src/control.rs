@@ -156,9 +156,15 @@ async fn exchange_credit(shared: Arc<Shared>, portal: Portal) {
         let _ = timeout(every, shared.ledger.asked()).await;
         // A message can have an answer that is news for the portal, such as the rest of a recalled block.
         loop {
-            match send_messages(&shared, &portal).await {
-                Ok(true) => backoff.succeed("the portal lends again"),
-                Ok(false) => break,
+            let sent = send_messages(&shared, &portal).await;
+            shared.ledger.set_reached(sent.is_ok());
+            match sent {
+                Ok(has_news) => {
+                    backoff.succeed("the portal lends again");
+                    if !has_news {
+                        break;
+                    }
+                }
                 Err(error) => {
                     backoff.wait("the messages about credit do not reach the portal", &error).await;
                     break;

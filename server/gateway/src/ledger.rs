@@ -9,6 +9,7 @@ use berth_autoscaling::credit::{HoldAnswer, Payer, ToGateway, ToPortal};
 use berth_serving::refusals::{Lack, Refusal};
 use berth_types::ids::ServiceId;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 use crate::books::{Books, Failed, FaultKind, Outgoing, Record, Used};
 use crate::clock::{now_ms, wall};
@@ -16,7 +17,7 @@ use crate::journal::Journal;
 
 /// Requests that wait for a block.
 const MAX_WAITING: usize = 10_000;
-/// The longest wait for a block.
+/// The longest wait for a block, and for the return of the portal: no request waits after so long an absence.
 const CREDIT_WAIT: Duration = Duration::from_secs(10);
 /// The Retry-After of a refusal for want of credit, in seconds.
 const RETRY_AFTER_S: u64 = 2;
@@ -38,6 +39,8 @@ struct Inner {
     requests: u64,
     /// No attempt to write before this time.
     repair_at_ms: u64,
+    /// The first failure to reach the portal since its last answer.
+    absent_since: Option<Instant>,
 }
 
 /// The books with their journal.
@@ -136,7 +139,8 @@ impl Ledger {
     pub fn open(dir: &Path) -> Result<Arc<Self>, String> {
         let now = u64::try_from(wall().millis()).unwrap_or_default();
         let (journal, books) = Journal::open(dir, now)?;
-        let inner = Inner { books, journal, waiting: Vec::new(), requests: 0, repair_at_ms: 0 };
+        let inner =
+            Inner { books, journal, waiting: Vec::new(), requests: 0, repair_at_ms: 0, absent_since: None };
         Ok(Arc::new(Self { inner: Mutex::new(inner), asked: Notify::new() }))
     }
 
@@ -154,6 +158,19 @@ impl Ledger {
         if books.open_credit(gateway) { journal.rewrite(books) } else { Ok(()) }
     }
 
+    /// Records whether the last messages reached the portal.
+    pub fn set_reached(&self, is_reached: bool) {
+        let mut inner = self.lock();
+        inner.absent_since =
+            if is_reached { None } else { inner.absent_since.or_else(|| Some(Instant::now())) };
+    }
+
+    /// The time for which a request waits for a block now.
+    fn credit_wait(&self) -> Duration {
+        let absent = self.lock().absent_since.map_or(Duration::ZERO, |since| since.elapsed());
+        CREDIT_WAIT.saturating_sub(absent)
+    }
+
     /// Holds the worst case of a request, in nano-units.
     ///
     /// # Errors
@@ -162,7 +179,7 @@ impl Ledger {
         let (hold, waits) = self.begin(payer, worst)?;
         let Some(waits) = waits else { return Ok(hold) };
         self.asked.notify_one();
-        match tokio::time::timeout(CREDIT_WAIT, waits).await {
+        match tokio::time::timeout(self.credit_wait(), waits).await {
             Ok(Ok(answer)) => answer.map(|()| hold),
             Ok(Err(_)) | Err(_) => Err(no_credit()),
         }
@@ -381,6 +398,24 @@ mod tests {
         assert_eq!(ledger.report().unwrap(), report, "until it is counted");
         ledger.counted();
         assert!(ledger.report().unwrap().uses.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_for_a_portal_that_is_away_for_a_moment_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(dir.path()).unwrap();
+        ledger.open_credit(3).unwrap();
+        assert_eq!(ledger.credit_wait(), CREDIT_WAIT);
+        ledger.set_reached(false);
+        assert!(!ledger.credit_wait().is_zero(), "a restart of the portal is waited for");
+        let long_ago = Instant::now().checked_sub(CREDIT_WAIT).unwrap();
+        ledger.lock().absent_since = Some(long_ago);
+        ledger.set_reached(false);
+        assert_eq!(ledger.credit_wait(), Duration::ZERO, "the first failure counts");
+        assert_eq!(ledger.hold(PAYER, 10).await.err(), Some(no_credit()));
+        assert!(!ledger.is_awaited());
+        ledger.set_reached(true);
+        assert_eq!(ledger.credit_wait(), CREDIT_WAIT);
     }
 
     #[tokio::test]
