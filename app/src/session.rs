@@ -104,20 +104,16 @@ pub fn Layout() -> impl IntoView {
     let last = Resource::new(|| (), move |()| std::future::ready(in_cookie.clone()));
     view! {
         <Suspense>
-            {move || Suspend::new(async move {
-                match me.await {
+            {move || suspended(async move {
+                let (me, last) = (me.await, last.await);
+                let is_visitor = matches!(&me, Err(problem) if problem.status == 401);
+                let fresh = is_visitor && info.await.is_ok_and(|info| info.needs_setup);
+                move || match me {
                     Ok(me) if me.second_factor_required => {
-                        let last = last.await;
                         view! { <Unenrolled me=me last=last/> }.into_any()
                     }
-                    Ok(me) => {
-                        let last = last.await;
-                        view! { <SignedIn me=me last=last/> }.into_any()
-                    }
-                    Err(problem) if problem.status == 401 => {
-                        let fresh = info.await.is_ok_and(|info| info.needs_setup);
-                        view! { <Visitor fresh=fresh/> }.into_any()
-                    }
+                    Ok(me) => view! { <SignedIn me=me last=last/> }.into_any(),
+                    Err(_) if is_visitor => view! { <Visitor fresh=fresh/> }.into_any(),
                     Err(problem) => {
                         view! {
                             <main class="main" id="main"><RetryNotice problem=problem retry=retry/></main>

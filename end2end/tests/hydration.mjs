@@ -1,4 +1,5 @@
 // Failed loads of parts of the browser's module: the page shows them, retries or offers another try, and loses nothing.
+// Data that changes during the load of a page: the browser takes over the HTML with the data of this HTML.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { inOrg, launchBrowser, openPage, settled, signUp, startDemo } from './harness.mjs';
@@ -68,6 +69,35 @@ test('a page that is left while it loads ends without a fault', async () => {
   await page.unroute(PARTS);
   await page.goto(inOrg(person.slug, '/team'));
   await page.getByRole('button', { name: 'Send invitation' }).and(page.locator(':enabled')).waitFor();
+  assert.deepEqual(faults, []);
+  await close();
+});
+
+test('a page is hydrated while its data changes', async () => {
+  const { page, faults, close } = await openPage(browser, demo.url, { headers: person.headers });
+  let changing = true;
+  // Each change adds or removes a row of the page.
+  const change = async (name) => {
+    const path = `/orgs/${person.org}/secrets/${name}`;
+    while (changing) {
+      await person.api('PUT', path, { value: 'lantern drizzle' });
+      await person.api('DELETE', path);
+    }
+  };
+  const load = async () => {
+    try {
+      for (let loads = 0; loads < 12; loads += 1) {
+        await page.goto(inOrg(person.slug, '/secrets'));
+        await page.getByRole('button', { name: 'Create secret' }).and(page.locator(':enabled')).waitFor();
+        // The data in the HTML: of more than one request, the browser could get the data of another one.
+        const lists = await page.evaluate(() => globalThis.__RESOLVED_RESOURCES.filter((text) => text.includes('"secrets":[')));
+        assert.equal(lists.length, 1, lists.join('\n'));
+      }
+    } finally {
+      changing = false;
+    }
+  };
+  await Promise.all([load(), ...['first', 'second', 'third'].map(change)]);
   assert.deepEqual(faults, []);
   await close();
 });

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the structure of the Rust code: length of files, functions and crates, methods of a type, and import cycles of
 the modules of each folder. Between crates cargo allows no cycle. Checks too that the tests exist that the pages of the
-architecture name for their rules.
+architecture name for their rules, and that pages make the content of a `Suspense` in one way.
 
 Whatever is over a limit is listed with its size, so that it only becomes smaller. An entry that is within its limit by
 now is a complaint too.
@@ -42,6 +42,8 @@ LONG_FUNCTIONS: dict[str, int] = {
     "worker/tests/worker/health.rs boards_that_fail_take_nothing_with_them": 127,
     "worker/tests/worker/stage/mod.rs start": 93,
 }
+# The files that make a `Suspend`: the common way, and a part that is loaded by a click.
+SUSPENDS = ("app/src/ui/suspended.rs", "app/src/ui/palette.rs")
 # Crates with modules that import each other in a circle, with the number of modules in the largest circle.
 CYCLES: dict[str, int] = {
 }
@@ -212,6 +214,12 @@ def untested_rules() -> list[str]:
     return out
 
 
+def other_suspends() -> list[str]:
+    """Complaints about content of a `Suspense` that the portal would make several times, with other data each time."""
+    found = [str(path.relative_to(ROOT)) for path in sources() if "Suspend::new(" in path.read_text()]
+    return [f"{name}: makes a `Suspend`; the function `suspended` does that" for name in found if name not in SUSPENDS]
+
+
 def main() -> int:
     circles = circles_by_folder()
     complaints = (
@@ -220,6 +228,7 @@ def main() -> int:
         + beyond(sizes_of_crates(), CRATE_LINES, LONG_CRATES, "lines")
         + beyond(methods(), METHODS, WIDE_TYPES, "methods")
         + untested_rules()
+        + other_suspends()
     )
     print("\n".join(complaints) or "structure: every file, function, type, crate and import is within its limit")
     return 1 if complaints else 0

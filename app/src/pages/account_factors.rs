@@ -37,7 +37,7 @@ pub fn SecondFactorsPage() -> impl IntoView {
     }
 }
 
-/// The second factors, as a part of a page. It must not be inside a `Suspend`, because it has a resource.
+/// The second factors, as a part of a page.
 #[component]
 pub fn SecondFactors(
     /// Becomes true with a passkey or a confirmed app, after hydration.
@@ -53,8 +53,9 @@ pub fn SecondFactors(
     let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
-            {move || Suspend::new(async move {
-                match data.await {
+            {move || suspended(async move {
+                let answer = data.await;
+                move || match answer {
                     Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok((loaded, passkeys)) => {
                         retry.succeeded();

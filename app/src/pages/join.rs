@@ -39,10 +39,10 @@ pub fn JoinPage() -> impl IntoView {
         <main class="auth" id="main">
             <Brand/>
             <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
+                {move || suspended(async move {
                     // Without a session the page shows forms.
                     let session_email = me.await.ok().map(|me| me.user.email);
-                    view! { <InvitationView session_email=session_email/> }
+                    move || view! { <InvitationView session_email=session_email/> }.into_any()
                 })}
             </Suspense>
         </main>

@@ -112,10 +112,10 @@ pub fn OrgRedirect() -> impl IntoView {
         <Suspense fallback=|| view! { <Loading/> }>
             {move || {
                 let (page, search, last_path) = (page.clone(), search.clone(), last_path.clone());
-                Suspend::new(async move {
+                suspended(async move {
                     let path = found.await.map_or(last_path, |slug| org_path(&slug, &page));
                     let path = if search.is_empty() { path } else { format!("{path}?{search}") };
-                    view! { <Redirected path=path/> }
+                    move || view! { <Redirected path=path/> }.into_any()
                 })
             }}
         </Suspense>

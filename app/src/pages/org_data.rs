@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::parts::{Loading, NoOrg, when_some};
 use crate::api::Answer;
 use crate::session::use_session;
-use crate::ui::{NotFound, Retry, RetryNotice};
+use crate::ui::{NotFound, Retry, RetryNotice, suspended};
 
 /// Data that a page loads, on the server or in the browser.
 pub trait PageData: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}
@@ -76,8 +76,9 @@ fn loaded_view<T: PageData>(
     let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
-            {move || Suspend::new(async move {
-                match data.await {
+            {move || suspended(async move {
+                let answer = data.await;
+                move || match answer {
                     Err(problem) if is_object && problem.status == 404 => view! { <NotFound/> }.into_any(),
                     Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok(value) => {

@@ -95,23 +95,26 @@ pub fn SignInPage() -> impl IntoView {
                 <PasswordField value=password error=call.field("/password") fresh=false/>
                 <Submit call=call>{move || if call.pending.get() { "Signing in" } else { "Sign in" }}</Submit>
                 <Suspense fallback=|| ()>
-                    {move || Suspend::new(async move {
+                    {move || suspended(async move {
                         let (sso, passkeys) = info.await.map_or((false, false), |info| (info.sso, info.passkeys));
-                        let alone = RwSignal::new(None::<String>);
-                        let passkey = passkeys.then(|| {
+                        move || {
+                            let alone = RwSignal::new(None::<String>);
+                            let passkey = passkeys.then(|| {
+                                view! {
+                                    <PasskeyEntry
+                                        label="Sign in with a passkey"
+                                        call=call
+                                        challenge=alone
+                                        target=target
+                                        next=next
+                                    />
+                                }
+                            });
                             view! {
-                                <PasskeyEntry
-                                    label="Sign in with a passkey"
-                                    call=call
-                                    challenge=alone
-                                    target=target
-                                    next=next
-                                />
+                                {passkey}
+                                {sso.then(|| view! { <SsoEntry email=email/> })}
                             }
-                        });
-                        view! {
-                            {passkey}
-                            {sso.then(|| view! { <SsoEntry email=email/> })}
+                            .into_any()
                         }
                     })}
                 </Suspense>
@@ -127,8 +130,9 @@ pub fn SignInPage() -> impl IntoView {
                 next=next
             />
             <Suspense fallback=|| ()>
-                {move || Suspend::new(async move {
-                    match info.await {
+                {move || suspended(async move {
+                    let info = info.await;
+                    move || match info {
                         Ok(info) if info.needs_setup => {
                             view! {
                                 <p class="auth__foot">
@@ -236,22 +240,25 @@ fn CodeForm(
             </div>
             <Submit call=call>"Continue"</Submit>
             <Suspense fallback=|| ()>
-                {move || Suspend::new(async move {
+                {move || suspended(async move {
                     let offered = info.await.is_ok_and(|info| info.passkeys);
-                    offered
-                        .then(|| {
-                            view! {
-                                <div hidden=move || !by_passkey.get()>
-                                    <PasskeyEntry
-                                        label="Use a passkey"
-                                        call=call
-                                        challenge=challenge
-                                        target=target
-                                        next=next
-                                    />
-                                </div>
-                            }
-                        })
+                    move || {
+                        offered
+                            .then(|| {
+                                view! {
+                                    <div hidden=move || !by_passkey.get()>
+                                        <PasskeyEntry
+                                            label="Use a passkey"
+                                            call=call
+                                            challenge=challenge
+                                            target=target
+                                            next=next
+                                        />
+                                    </div>
+                                }
+                            })
+                            .into_any()
+                    }
                 })}
             </Suspense>
             <p>

@@ -45,12 +45,16 @@ fn StartPage() -> impl IntoView {
                     "Run programs and containers on whole GPUs or on a part of a GPU. Prepaid credit pays for the run time, counted in milliseconds."
                 </p>
                 <Suspense fallback=|| ()>
-                    {move || Suspend::new(async move { ways_in(info.await.is_ok_and(|info| info.sign_up_open)) })}
+                    {move || suspended(async move {
+                        let sign_up_open = info.await.is_ok_and(|info| info.sign_up_open);
+                        move || ways_in(sign_up_open)
+                    })}
                 </Suspense>
             </div>
             <Suspense fallback=|| ()>
-                {move || Suspend::new(async move {
-                    match offer.await {
+                {move || suspended(async move {
+                    let offer = offer.await;
+                    move || match offer {
                         Ok(Some(offer)) => view! { <OfferView offer=offer/> }.into_any(),
                         Ok(None) => ().into_any(),
                         // A part of the page: the rest works without it.

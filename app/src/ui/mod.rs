@@ -16,6 +16,7 @@ mod pointers;
 mod retry;
 mod size;
 mod states;
+mod suspended;
 mod table;
 mod terminal;
 pub mod zone;
@@ -39,6 +40,7 @@ pub use states::{
     BoardBadge, DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, ReplicaBadge, RequestBadge,
     ReservationBadge, RevisionBadge, ServiceBadge, StateBadge,
 };
+pub use suspended::suspended;
 pub use table::{ACTIONS, SELECT, STATE, empty, empty_filtered, empty_linked, live_table, table_of};
 pub use terminal::TerminalView;
 pub use zone::{Zone, ZoneSelect, use_zone, zoned};

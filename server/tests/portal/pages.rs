@@ -1,9 +1,13 @@
 //! Tests of the server-rendered pages.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
 use crate::common::{Caller, TestPortal};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use berth_foundation::Settings;
 use berth_server::web;
 use berth_store::Db;
@@ -107,6 +111,48 @@ async fn pages_have_their_data_and_a_strict_content_security_policy() {
     );
     assert_eq!(open(&pages, &nobody, "/api/nothing").await.status, StatusCode::NOT_FOUND);
     assert_eq!(open(&pages, &nobody, "/pkg/old/berth_app.js").await.status, StatusCode::NOT_FOUND);
+}
+
+/// Returns the API with the numbers of its requests by address.
+fn counted(api: Router) -> (Router, Arc<Mutex<BTreeMap<String, u32>>>) {
+    let counts = Arc::new(Mutex::new(BTreeMap::<String, u32>::new()));
+    let known = Arc::clone(&counts);
+    let count = move |request: Request<Body>, next: Next| {
+        *known.lock().unwrap().entry(request.uri().to_string()).or_default() += 1;
+        next.run(request)
+    };
+    (api.layer(from_fn(count)), counts)
+}
+
+#[tokio::test]
+async fn a_page_requests_its_data_once() {
+    let t = TestPortal::sqlite().await;
+    let (api, counts) = counted(t.router.clone());
+    let pages = web::router(api, None, false);
+    let operator = t.operator().await;
+    let (ada, org) = t.tenant("lab").await;
+    t.add_price_and_credit(&operator, &org, 5_000_000).await;
+    let job = t.post(&ada, &format!("/orgs/{org}/jobs"), crate::common::job()).await.expect(201);
+    let id = job["id"].as_str().unwrap();
+    for (caller, path, data) in [
+        (&ada, "/orgs/lab", format!("/orgs/{org}/job-counts")),
+        (&ada, "/orgs/lab/jobs", format!("/orgs/{org}/jobs?")),
+        (&ada, "/orgs/lab/cluster?view=table", format!("/orgs/{org}/cluster")),
+        (&ada, "/orgs/lab/team", format!("/orgs/{org}/members")),
+        (&ada, "/orgs/lab/secrets", format!("/orgs/{org}/secrets")),
+        (&ada, "/orgs/lab/volumes", format!("/orgs/{org}/volumes")),
+        (&ada, &format!("/orgs/lab/jobs/{id}"), format!("/orgs/{org}/jobs/{id}/events")),
+        (&ada, "/account", "/sessions".to_owned()),
+        (&ada, "/account/second-factors", "/passkeys".to_owned()),
+        (&operator, "/operator/settings", "/operator/portal-settings".to_owned()),
+        (&Caller::Nobody, "/sign-in", "/info".to_owned()),
+    ] {
+        counts.lock().unwrap().clear();
+        assert_eq!(open(&pages, caller, path).await.status, StatusCode::OK, "{path}");
+        let counts = counts.lock().unwrap().clone();
+        assert!(counts.keys().any(|address| address.contains(&data)), "{path}: {counts:?}");
+        assert!(counts.values().all(|count| *count == 1), "{path}: {counts:?}");
+    }
 }
 
 #[tokio::test]

@@ -36,8 +36,9 @@ pub fn AccountPage() -> impl IntoView {
             <Profile me=me/>
             <PasswordForm changed=Callback::new(move |()| sessions.refetch())/>
             <Transition fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match sessions.await {
+                {move || suspended(async move {
+                    let answer = sessions.await;
+                    move || match answer {
                         Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                         Ok(page) => {
                             retry.succeeded();
@@ -47,9 +48,10 @@ pub fn AccountPage() -> impl IntoView {
                 })}
             </Transition>
             <Suspense fallback=|| ()>
-                {move || Suspend::new(async move {
+                {move || suspended(async move {
+                    let answer = identities.await;
                     // Without an answer the page is complete but for this list.
-                    identities.await.map_or_else(|_| ().into_any(), |found| identities_view(&found.identities))
+                    move || answer.map_or_else(|_| ().into_any(), |found| identities_view(&found.identities))
                 })}
             </Suspense>
             <Deletion operator=operator/>

@@ -49,8 +49,9 @@ pub fn BoardTable(
     let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
-            {move || Suspend::new(async move {
-                match data.await {
+            {move || suspended(async move {
+                let answer = data.await;
+                move || match answer {
                     Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok((query, page)) => {
                         retry.succeeded();

@@ -144,8 +144,9 @@ pub fn StatementPage() -> impl IntoView {
     let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
-            {move || Suspend::new(async move {
-                match data.await {
+            {move || suspended(async move {
+                let answer = data.await;
+                move || match answer {
                     // Another text than a month is an unknown page.
                     Err(problem) if matches!(problem.status, 400 | 404) => view! { <NotFound/> }.into_any(),
                     Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
