@@ -230,6 +230,49 @@ test('host names, access and the steps of canaries are changed by the settings',
   await settings.waitFor({ state: 'hidden' });
 });
 
+test('a promise is set, changed and removed on the page of its service', async () => {
+  const availability = { good_ppm: 999_000, credit_basis_points: 1_000 };
+  const [day, hour, gone] = await Promise.all(['day', 'hour', 'week'].map((window) =>
+    operator('POST', '/operator/promises', { name: `tide-${window}`, terms: { window, availability } })));
+  await openService();
+  await button('Set promise').click();
+  const choice = dialog('Promise of tide');
+  const classes = choice.getByRole('combobox', { name: 'Promise' });
+  const set = choice.getByRole('button', { name: 'Set promise' });
+  // The button works once the offered promises are loaded.
+  await awake(set);
+  await set.click();
+  await choice.locator('#promise-class[aria-invalid="true"]').waitFor();
+  await classes.selectOption('tide-week');
+  await choice.getByText('Each whole week (UTC, from Thursday) counts.').waitFor();
+  await operator('DELETE', `/operator/promises/${gone.id}`);
+  await set.click();
+  await choice.getByText('No such promise is offered.').waitFor();
+  assert.deepEqual([...(await axeFindings(page)), ...(await widthFindings(page))], []);
+  await classes.selectOption('tide-day');
+  await set.click();
+  await choice.waitFor({ state: 'hidden' });
+  await page.getByText('The service has the promise tide-day since').waitFor();
+  await page.getByText('The first whole window after the choice has not begun yet.').waitFor();
+
+  await button('Change promise').click();
+  assert.equal(await classes.inputValue(), day.id);
+  await classes.selectOption('tide-hour');
+  await set.click();
+  await choice.waitFor({ state: 'hidden' });
+  await page.getByText('The service has the promise tide-hour since').waitFor();
+  await button('Remove promise').click();
+  const question = dialog('Remove the promise of tide?');
+  await question.getByRole('button', { name: 'Keep promise' }).click();
+  await button('Remove promise').click();
+  await question.getByRole('button', { name: 'Remove promise' }).click();
+  await page.getByText('No promise. With a promise').waitFor();
+  assert.equal((await owner.api('GET', services(`/${service}/promise`))).chosen, undefined);
+  for (const one of [day, hour]) await operator('DELETE', `/operator/promises/${one.id}`);
+  // The refusal of the retired promise is a fault of the console only.
+  view.faults.splice(0);
+});
+
 test('the settings with the rows of models open again after a cancel', async () => {
   const job = { name: 'ebb', offering: SLICE, max_duration_s: 3_600, script: server('ebb') };
   const made = await owner.api('POST', services(), {

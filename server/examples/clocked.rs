@@ -26,6 +26,7 @@ use berth_server::loops;
 use berth_server::portal::Portal;
 use berth_server::serve::{STACK_BYTES, serve};
 use berth_server::web::Assets;
+use berth_services::promises::Promises;
 use berth_store::{Db, StoreError};
 use berth_types::time::Timestamp;
 use clap::Parser;
@@ -111,6 +112,8 @@ async fn run_due_work(portal: &Portal) -> Result<(), StoreError> {
     loops::check_budgets(&portal.budgets, &portal.attempts, None).await?;
     portal.invoices.bill_last_month().await?;
     portal.reconciliations.reconcile().await?;
+    let promises = Promises::new(portal.context.clone());
+    while promises.judge().await? {}
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::future::Future;
 
 use berth_service_types::gateways::GatewayAddress;
 use berth_service_types::hosts::{CheckHost, ServiceHost};
+use berth_service_types::promises::{JudgedWindow, Promise, PutServicePromise, ServicePromise};
 use berth_service_types::revisions::{NewRevision, PutTraffic, Revision};
 use berth_service_types::services::{NewService, PatchService, Service, ServiceHour, TokenPrice};
 use berth_types::Page;
@@ -16,6 +17,12 @@ use super::{Answer, get, list_all, send};
 
 fn base(org: OrgId, service: ServiceId) -> String {
     format!("/orgs/{org}/services/{service}")
+}
+
+/// Returns the query for a page of a list after a cursor.
+fn page_query(cursor: Option<String>, limit: u32) -> String {
+    let cursor = cursor.map_or_else(String::new, |cursor| format!("&cursor={}", escaped(&cursor)));
+    format!("limit={limit}{cursor}")
 }
 
 /// Lists the services of an organization.
@@ -58,8 +65,7 @@ pub fn revisions(
     cursor: Option<String>,
     limit: u32,
 ) -> impl Future<Output = Answer<Page<Revision>>> + Send + 'static {
-    let cursor = cursor.map_or_else(String::new, |cursor| format!("&cursor={}", escaped(&cursor)));
-    get(format!("{}/revisions?limit={limit}{cursor}", base(org, service)))
+    get(format!("{}/revisions?{}", base(org, service), page_query(cursor, limit)))
 }
 
 /// A service with the specification of its newest revision. The last value is true if that has all its texts.
@@ -135,6 +141,38 @@ pub fn hours(
     hours: u32,
 ) -> impl Future<Output = Answer<Page<ServiceHour>>> + Send + 'static {
     get(format!("{}/use?hours={hours}", base(org, service)))
+}
+
+/// Gets the promise of a service with its present window.
+pub fn promise(
+    org: OrgId,
+    service: ServiceId,
+) -> impl Future<Output = Answer<ServicePromise>> + Send + 'static {
+    get(format!("{}/promise", base(org, service)))
+}
+
+/// Sets or ends the promise of a service.
+pub fn put_promise(
+    org: OrgId,
+    service: ServiceId,
+    input: &PutServicePromise,
+) -> impl Future<Output = Answer<ServicePromise>> + Send + 'static {
+    send("PUT", format!("{}/promise", base(org, service)), input, None)
+}
+
+/// Lists a page of the judged windows of a service, newest first.
+pub fn promise_windows(
+    org: OrgId,
+    service: ServiceId,
+    cursor: Option<String>,
+    limit: u32,
+) -> impl Future<Output = Answer<Page<JudgedWindow>>> + Send + 'static {
+    get(format!("{}/promise/windows?{}", base(org, service), page_query(cursor, limit)))
+}
+
+/// Lists the promises that services can choose.
+pub fn offered_promises(org: OrgId) -> impl Future<Output = Answer<Page<Promise>>> + Send + 'static {
+    list_all(format!("/orgs/{org}/promises"))
 }
 
 /// Checks the record in DNS of a host name of a service now.

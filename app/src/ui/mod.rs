@@ -37,8 +37,8 @@ pub use pointers::labelled_error;
 pub use retry::{Retry, RetryNotice};
 pub use size::size_text;
 pub use states::{
-    BoardBadge, DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, ReplicaBadge, RequestBadge,
-    ReservationBadge, RevisionBadge, ServiceBadge, StateBadge,
+    BoardBadge, DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, PromiseBadge, ReplicaBadge,
+    RequestBadge, ReservationBadge, RevisionBadge, ServiceBadge, StateBadge,
 };
 pub use suspended::suspended;
 pub use table::{ACTIONS, SELECT, STATE, empty, empty_filtered, empty_linked, live_table, table_of};

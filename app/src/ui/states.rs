@@ -220,6 +220,14 @@ pub fn ReplicaBadge(replica: ServiceReplica) -> impl IntoView {
     }
 }
 
+/// The state of a window of a promise.
+#[component]
+pub fn PromiseBadge(kept: bool) -> impl IntoView {
+    let (name, text, shape) =
+        if kept { ("succeeded", "kept", Shape::Tick) } else { ("failed", "missed", Shape::Cross) };
+    named_badge(name, text.to_owned(), shape)
+}
+
 /// The mark: a board between two quays.
 #[component]
 pub fn Mark(class: &'static str) -> impl IntoView {

@@ -37,7 +37,7 @@ fn each_list_of_the_document_has_the_same_parameters() {
         }
         lists += 1;
     }
-    assert_eq!(lists, 56, "lists of the document");
+    assert_eq!(lists, 57, "lists of the document");
 }
 
 /// A list with data.
@@ -181,7 +181,9 @@ async fn lists(setup: &IdlePortal) -> Vec<List> {
         lists.push(by_creation(false, 0, format!("{org}/{path}")));
     }
     lists.push(by_creation(false, 1, format!("{org}/services/{service}/revisions")));
-    lists.push(by_creation(false, 0, format!("{org}/services/{service}/use")));
+    for path in ["use", "promise/windows"] {
+        lists.push(by_creation(false, 0, format!("{org}/services/{service}/{path}")));
+    }
     lists.push(by_name(false, 0, format!("{org}/service-gateways")));
     lists.push(by_creation(false, 3, format!("{org}/promises")));
     for path in ["services", "gateways", "promises"] {
@@ -217,7 +219,7 @@ async fn each_list_has_each_object_once_in_both_directions() {
         let setup = IdlePortal::on(db).await;
         fill(&setup).await;
         let lists = lists(&setup).await;
-        assert_eq!(lists.len(), 53, "all lists of the document");
+        assert_eq!(lists.len(), 54, "all lists of the document");
         // A cursor of 4,097 characters.
         let long = format!("cursor=name_{}", "61".repeat(2_046));
         for List { path, operator, least, default } in lists {

@@ -384,6 +384,26 @@ async fn a_new_choice_takes_the_place_of_the_present_one_and_what_it_carries() {
 }
 
 #[tokio::test]
+async fn the_judged_windows_are_a_list_with_pages() {
+    for (engine, db, location) in engines("promise_windows").await {
+        let one = Promised::new(db, location, gold()).await;
+        let (t, setup, list) = (&one.setup.t, &one.setup, format!("{}/promise/windows", one.path));
+        t.get(&setup.bob, &list).await.problem(404, "object.not_found");
+        // A session without a request for twelve hours ends.
+        for hours in [8, 15, 22] {
+            one.go_to(hours * HOUR + LATE_S);
+            one.judge().await;
+            one.shown().await;
+        }
+        let all = items(t, &setup.ada, &list).await;
+        assert_eq!(json!(all[..20]), one.shown().await["windows"], "{engine}");
+        let page = t.get(&setup.ada, &format!("{list}?limit=21")).await.expect(200);
+        let next = format!("{list}?cursor={}", text(&page["next_cursor"]));
+        assert_eq!(items(t, &setup.ada, &next).await, all[21..], "{engine}");
+    }
+}
+
+#[tokio::test]
 async fn bad_classes_are_refused() {
     for (engine, db, _location) in engines("promise_bad").await {
         let setup = IdlePortal::on(db).await;

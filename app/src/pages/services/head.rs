@@ -94,8 +94,8 @@ fn Actions(live: LiveService) -> impl IntoView {
     }
 }
 
-/// Returns the title of a dialog.
-fn title(live: LiveService, verb: &'static str) -> Signal<String> {
+/// Returns the title of a dialog as a question.
+pub fn title(live: LiveService, verb: &'static str) -> Signal<String> {
     Signal::derive(move || live.service.with(|service| format!("{verb} {}?", service.name)))
 }
 

@@ -9,6 +9,10 @@ pub mod model;
 pub mod model_fields;
 pub mod new_revision;
 pub mod one;
+pub mod promise;
+pub mod promise_dialogs;
+pub mod promise_state;
+pub mod promise_text;
 pub mod replicas;
 pub mod revisions;
 pub mod schedule;
@@ -82,15 +86,25 @@ pub fn RefreshBadge(
     view! { <span class=class role="status">{text}</span> }
 }
 
-/// Runs `load` in each interval and passes its answer to `apply`, one request at a time. A failed request sets
-/// `failed`.
+/// Runs `load` in each interval of [`REFRESH_MS`] and passes its answer to `apply`.
 pub fn refresh<T: 'static, F: Future<Output = Answer<T>> + 'static>(
     failed: RwSignal<bool>,
     load: impl Fn() -> F + Clone + 'static,
     apply: impl Fn(T) + Clone + 'static,
 ) {
+    refresh_every(REFRESH_MS, failed, load, apply);
+}
+
+/// Runs `load` every `ms` milliseconds and passes its answer to `apply`, one request at a time. A failed request sets
+/// `failed`.
+pub fn refresh_every<T: 'static, F: Future<Output = Answer<T>> + 'static>(
+    ms: u64,
+    failed: RwSignal<bool>,
+    load: impl Fn() -> F + Clone + 'static,
+    apply: impl Fn(T) + Clone + 'static,
+) {
     let busy = StoredValue::new(false);
-    every_visible(REFRESH_MS, move || {
+    every_visible(ms, move || {
         if busy.get_value() {
             return;
         }

@@ -8,12 +8,14 @@ use leptos_router::hooks::use_params_map;
 use super::super::org_data::org_object_view;
 use super::super::parts::when_some;
 use super::head::{Address, Head};
+use super::promise::PromiseSection;
+use super::promise_state::{self, LoadedPromise};
 use super::replicas::Replicas;
 use super::revisions::Revisions;
 use super::state::{LiveService, Loaded, load_first};
 use super::try_it::TryIt;
 use super::usage::Figures;
-use super::{RefreshBadge, refresh};
+use super::{RefreshBadge, refresh, refresh_every};
 use crate::address::org_link;
 use crate::api::Answer;
 use crate::identity::window_title;
@@ -40,6 +42,13 @@ fn ServiceView(loaded: Loaded) -> impl IntoView {
     let name = loaded.service.name.clone();
     let live = LiveService::new(loaded);
     refresh(live.failed, move || live.load(), move |fresh: Loaded| live.apply(fresh));
+    let promise = live.promise;
+    refresh_every(
+        promise_state::REFRESH_MS,
+        promise.failed,
+        move || promise.load(),
+        move |fresh: LoadedPromise| promise.apply(fresh),
+    );
     let title = window_title(&name);
     view! {
         <Title text=title/>
@@ -54,6 +63,7 @@ fn ServiceView(loaded: Loaded) -> impl IntoView {
             <Revisions live=live/>
             <Replicas live=live/>
             <Figures live=live/>
+            <PromiseSection live=live/>
         </div>
     }
 }

@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::super::limits::replace;
 use super::super::load_more::{joined, refresh_limit};
-use super::super::parts::ready;
+use super::super::parts::{ready, when_some};
+use super::promise_state::{self, LivePromise, LoadedPromise};
 use crate::api;
 use crate::api::Answer;
 use crate::session::use_session;
@@ -33,6 +34,8 @@ pub struct Loaded {
     revisions: Page<Revision>,
     hours: Vec<ServiceHour>,
     gateways: Vec<GatewayAddress>,
+    /// Absent in a refresh, and where it cannot be read.
+    promise: Option<LoadedPromise>,
 }
 
 /// Loads a service with at most `limit` revisions.
@@ -54,7 +57,7 @@ pub fn load(
         let hours = hours.map(|page| page.items).unwrap_or_default();
         let gateways = gateways.map(|page| page.items).unwrap_or_default();
         let gateways = gateways.into_iter().filter(|gateway| !gateway.url.is_empty()).collect();
-        Ok(Loaded { org, service: service?, revisions: revisions?, hours, gateways })
+        Ok(Loaded { org, service: service?, revisions: revisions?, hours, gateways, promise: None })
     }
 }
 
@@ -63,7 +66,13 @@ pub fn load_first(
     org: OrgId,
     id: Option<ServiceId>,
 ) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    load(org, id, REVISIONS)
+    let page = load(org, id, REVISIONS);
+    let promise = id.map(|id| promise_state::load_first(org, id));
+    async move {
+        let (page, promise) = join!(page, when_some(promise));
+        // Without the promise the rest of the page works.
+        Ok(Loaded { promise: promise.ok().flatten(), ..page? })
+    }
 }
 
 /// The signals of the page.
@@ -80,6 +89,7 @@ pub struct LiveService {
     pub hours: RwSignal<Vec<ServiceHour>>,
     /// The gateways with an address.
     pub gateways: RwSignal<Vec<GatewayAddress>>,
+    pub promise: LivePromise,
     /// True after a failed refresh.
     pub failed: RwSignal<bool>,
     /// True after hydration.
@@ -93,10 +103,11 @@ pub struct LiveService {
 impl LiveService {
     /// Returns the signals with the first data.
     pub fn new(loaded: Loaded) -> Self {
-        let Loaded { org, service, revisions, hours, gateways } = loaded;
+        let Loaded { org, service, revisions, hours, gateways, promise } = loaded;
         Self {
             org,
             id: service.id,
+            promise: LivePromise::new(org, service.id, promise),
             service: RwSignal::new(service),
             revisions: RwSignal::new(revisions.items),
             cursor: RwSignal::new(revisions.next_cursor),

@@ -7,7 +7,9 @@ use berth_service_types::promises::{
 };
 use berth_store::services::promises::{self as rows, StoredChoice, StoredPromise, StoredWindow};
 use berth_store::{self as store, Tx};
+use berth_types::Page;
 use berth_types::ids::{OrgId, ServiceId};
+use berth_types::lists::ListOptions;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -15,8 +17,8 @@ use futures::FutureExt;
 use super::terms::promise;
 use super::{Promises, evidence};
 
-/// Judged windows in an answer.
-const SHOWN_WINDOWS: i64 = 20;
+/// Judged windows in the answer about a choice.
+const SHOWN_WINDOWS: u32 = 20;
 
 fn judged(row: StoredWindow) -> JudgedWindow {
     JudgedWindow {
@@ -28,6 +30,16 @@ fn judged(row: StoredWindow) -> JudgedWindow {
         credit_micros: row.credit_micros,
         transfer: row.transfer_id,
     }
+}
+
+/// A page of the judged windows of a service.
+async fn windows(
+    tx: &mut Tx<'_>,
+    service: ServiceId,
+    options: &ListOptions<i64>,
+) -> Result<Page<JudgedWindow>, store::StoreError> {
+    let rows = rows::list_windows(tx, service, options).await?;
+    Ok(options.page(rows, |row| row.begin_at.micros()).map(judged))
 }
 
 /// The window of this moment with its counts so far; `None` before the first whole one.
@@ -87,8 +99,7 @@ impl Promises {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         store::services::services::find(&mut tx, org, id).await?.ok_or_else(Problem::not_found)?;
-        let windows = rows::list_windows(&mut tx, id, SHOWN_WINDOWS).await?;
-        let windows = windows.into_iter().map(judged).collect();
+        let windows = windows(&mut tx, id, &ListOptions::newest(SHOWN_WINDOWS)).await?.items;
         let Some(row) = rows::find_present(&mut tx, id).await? else {
             return Ok(ServicePromise { windows, ..ServicePromise::default() });
         };
@@ -96,6 +107,21 @@ impl Promises {
         let StoredChoice { promise_id, name, terms, chosen_at, .. } = row;
         let chosen = ChosenPromise { promise: promise_id, name, terms: terms.0, chosen_at };
         Ok(ServicePromise { chosen: Some(chosen), present, windows })
+    }
+
+    /// A page of the judged windows of a service, newest first without another order. The key of the list is the begin of
+    /// the window in microseconds since 1970.
+    pub async fn list_windows(
+        &self,
+        caller: &Caller,
+        (org, id): (OrgId, ServiceId),
+        options: &ListOptions<i64>,
+    ) -> Result<Page<JudgedWindow>, Problem> {
+        self.context.authorise(caller, org, Right::View).await?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        store::services::services::find(&mut tx, org, id).await?.ok_or_else(Problem::not_found)?;
+        Ok(windows(&mut tx, id, options).await?)
     }
 
     /// Sets the promise of a service. Whole windows after the choice count; those of the former choice that have ended

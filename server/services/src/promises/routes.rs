@@ -9,7 +9,9 @@ use berth_rest::answers::MayWait;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Query, Signed};
-use berth_service_types::promises::{NewPromise, PatchPromise, Promise, PutServicePromise, ServicePromise};
+use berth_service_types::promises::{
+    JudgedWindow, NewPromise, PatchPromise, Promise, PutServicePromise, ServicePromise,
+};
 use berth_types::Page;
 use berth_types::ids::{OrgId, PromiseId, ServiceId};
 use berth_types::scopes::ApiScope;
@@ -39,6 +41,13 @@ pub fn routes() -> ApiRouter<Services> {
             "/orgs/{org}/services/{service}/promise",
             get_with(show, doc(ApiScope::ServicesRead, "Gives the promise of a service and its windows."))
                 .put_with(choose, doc(ApiScope::ServicesWrite, "Sets the promise of a service.")),
+        )
+        .api_route(
+            "/orgs/{org}/services/{service}/promise/windows",
+            get_with(
+                list_windows,
+                doc(ApiScope::ServicesRead, "Lists the judged windows of the promises of a service."),
+            ),
         )
 }
 
@@ -91,6 +100,15 @@ async fn show(
     Path(service): Path<(OrgId, ServiceId)>,
 ) -> Result<Answer<ServicePromise>, Failed> {
     Ok(Answer(services.promises.get_choice(&caller, service).await?))
+}
+
+async fn list_windows(
+    State(services): State<Services>,
+    Signed(caller): Signed,
+    Path(service): Path<(OrgId, ServiceId)>,
+    Query(query): Query<ListQuery>,
+) -> Result<Answer<Page<JudgedWindow>>, Failed> {
+    Ok(Answer(services.promises.list_windows(&caller, service, &query.by_creation()?).await?))
 }
 
 async fn choose(

@@ -214,15 +214,22 @@ pub async fn insert_window(tx: &mut Tx<'_>, row: &StoredWindow) -> Result<(), St
     .map(|_| ())
 }
 
-/// Lists the last judged windows of a service, newest first.
+/// Lists a page of the judged windows of a service by their begin, whose microseconds since 1970 are the key.
 pub async fn list_windows(
     tx: &mut Tx<'_>,
     service: ServiceId,
-    most: i64,
+    options: &ListOptions<i64>,
 ) -> Result<Vec<StoredWindow>, StoreError> {
-    let sql = "SELECT service_id, begin_at, end_at, name, evidence, misses, credit_micros, transfer_id \
-               FROM service_promise_windows WHERE service_id = $1 ORDER BY begin_at DESC LIMIT $2";
-    list!(tx, StoredWindow, sql, service, most)
+    let sql = page_sql!(
+        options.sort,
+        ["SELECT service_id, begin_at, end_at, name, evidence, misses, credit_micros, transfer_id \
+          FROM service_promise_windows WHERE service_id = $1"],
+        "begin_at",
+        number "$2",
+        "$3"
+    );
+    let (cursor, rows) = (options.cursor.unwrap_or(0), options.rows());
+    list!(tx, StoredWindow, sql, service, cursor, rows)
 }
 
 /// Deletes the judged windows that began before a time.

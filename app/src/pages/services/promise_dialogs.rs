@@ -1,0 +1,134 @@
+//! Dialogs of the promise of a service: the choice of a class, and its end.
+
+use berth_service_types::promises::{Promise, PromiseTerms, PutServicePromise, ServicePromise};
+use berth_types::Page;
+use berth_types::ids::PromiseId;
+use berth_types::problems::Problem;
+use leptos::prelude::*;
+
+use super::super::confirm::ConfirmDialog;
+use super::super::dialog_form::DialogForm;
+use super::super::parts::{Call, CallProblem};
+use super::head::title;
+use super::promise_text::{part_texts, window_text};
+use super::state::LiveService;
+use crate::api;
+use crate::ui::*;
+
+/// Returns the promised parts and the windows that count.
+pub fn terms_list(terms: &PromiseTerms) -> AnyView {
+    let part = |(name, text): (&'static str, String)| view! { <dt>{name}</dt> <dd>{text}</dd> }.into_any();
+    let parts: Vec<AnyView> = part_texts(terms).into_iter().map(part).collect();
+    view! {
+        <dl class="kv">{parts} <dt>"Windows"</dt> <dd>{window_text(terms.window)}</dd></dl>
+    }
+    .into_any()
+}
+
+/// Sends the choice of a promise, and shows its answer.
+fn send_choice(live: LiveService, call: Call, open: RwSignal<bool>, promise: Option<PromiseId>) {
+    let body = PutServicePromise { promise };
+    call.run(api::services::put_promise(live.org, live.id, &body), move |fresh: ServicePromise| {
+        live.promise.known.set(Some(fresh));
+        open.set(false);
+    });
+}
+
+/// The dialog that sets or changes the promise.
+#[component]
+pub fn SetPromiseDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoView {
+    let (call, loading) = (Call::idle(), Call::idle());
+    let offered = RwSignal::new(None::<Vec<Promise>>);
+    let choice = RwSignal::new(None::<PromiseId>);
+    let reset = move |()| {
+        let known = live.promise.known;
+        choice.set(known.with_untracked(|known| Some(known.as_ref()?.chosen.as_ref()?.promise)));
+        loading.run(api::services::offered_promises(live.org), move |page: Page<Promise>| {
+            offered.set(Some(page.items));
+        });
+    };
+    let submit = move |()| match choice.get_untracked() {
+        Some(promise) => send_choice(live, call, open, Some(promise)),
+        None => call.problem.set(Some(Problem::invalid_field("/promise", "Choose a promise."))),
+    };
+    let none = Signal::derive(move || offered.with(|all| all.as_ref().is_none_or(Vec::is_empty)));
+    let terms = Memo::new(move |_| {
+        let id = choice.get()?;
+        offered.with(|all| all.as_ref()?.iter().find(|one| one.id == id).map(|one| one.terms))
+    });
+    let name = Signal::derive(move || live.service.with(|service| format!("Promise of {}", service.name)));
+    view! {
+        <DialogForm
+            id="set-promise"
+            title=name
+            open=open
+            call=call
+            keep="Cancel"
+            verb="Set promise"
+            disabled=none
+            reset=Callback::new(reset)
+            submit=Callback::new(submit)
+        >
+            <p>
+                "The service keeps the terms of today until another choice, or until the end of the offer. Windows that begin after the choice count, and a missed one gives credit by itself."
+            </p>
+            <CallProblem call=loading beside_fields=&[]/>
+            <CallProblem call=call beside_fields=&["/promise"]/>
+            <SelectField
+                label="Promise"
+                id="promise-class"
+                error=call.field("/promise")
+                choose=Callback::new(move |id: String| choice.set(id.parse().ok()))
+            >
+                {move || options(offered, loading, choice)}
+            </SelectField>
+            {move || terms.get().map(|terms| terms_list(&terms))}
+        </DialogForm>
+    }
+}
+
+/// Returns the options of the offered promises, after one without a promise.
+fn options(
+    offered: RwSignal<Option<Vec<Promise>>>,
+    loading: Call,
+    choice: RwSignal<Option<PromiseId>>,
+) -> Vec<AnyView> {
+    let failed = loading.problem.with(Option::is_some);
+    let first = offered.with(|all| match all {
+        None if failed => "Not loaded",
+        None => "Loading",
+        Some(all) if all.is_empty() => "No promise is offered",
+        Some(_) => "Choose a promise",
+    });
+    let option = move |id: Option<PromiseId>, text: String| {
+        let value = id.map(|id| id.to_string()).unwrap_or_default();
+        view! { <option value=value prop:selected=move || choice.get() == id>{text}</option> }.into_any()
+    };
+    let all = offered.with(|all| {
+        let all = all.iter().flatten();
+        all.map(|one| option(Some(one.id), one.name.clone())).collect::<Vec<AnyView>>()
+    });
+    std::iter::once(option(None, first.to_owned())).chain(all).collect()
+}
+
+/// The dialog that ends the promise.
+#[component]
+pub fn RemovePromiseDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoView {
+    let call = Call::idle();
+    let remove = move |()| send_choice(live, call, open, None);
+    view! {
+        <ConfirmDialog
+            id="remove-promise"
+            title=title(live, "Remove the promise of")
+            open=open
+            call=call
+            keep="Keep promise"
+            verb="Remove promise"
+            confirm=Callback::new(remove)
+        >
+            <p>
+                "The present window no longer counts. Windows that have ended are still judged, and their credits stay."
+            </p>
+        </ConfirmDialog>
+    }
+}

@@ -1,0 +1,94 @@
+//! The data of the promise of a service, and its refresh.
+
+use std::future::Future;
+
+use berth_service_types::promises::{JudgedWindow, ServicePromise};
+use berth_types::Page;
+use berth_types::ids::{OrgId, ServiceId};
+use futures::join;
+use leptos::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::super::limits::replace;
+use super::super::load_more::{joined, refresh_limit};
+use crate::api;
+use crate::api::Answer;
+
+/// The windows of a page of the list.
+pub const WINDOWS: u32 = 50;
+/// The interval of requests: the counts of a window are sums of many rows.
+pub const REFRESH_MS: u64 = 60_000;
+
+/// The promise with the first page of the judged windows.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct LoadedPromise {
+    promise: ServicePromise,
+    windows: Page<JudgedWindow>,
+}
+
+fn load(
+    org: OrgId,
+    id: ServiceId,
+    limit: u32,
+) -> impl Future<Output = Answer<LoadedPromise>> + Send + 'static {
+    let promise = api::services::promise(org, id);
+    let windows = api::services::promise_windows(org, id, None, limit);
+    async move {
+        let (promise, windows) = join!(promise, windows);
+        Ok(LoadedPromise { promise: promise?, windows: windows? })
+    }
+}
+
+/// Loads the first data of the promise.
+pub fn load_first(org: OrgId, id: ServiceId) -> impl Future<Output = Answer<LoadedPromise>> + Send + 'static {
+    load(org, id, WINDOWS)
+}
+
+/// The signals of the promise.
+#[derive(Clone, Copy)]
+pub struct LivePromise {
+    org: OrgId,
+    id: ServiceId,
+    /// The choice with its present window; absent until it is read.
+    pub known: RwSignal<Option<ServicePromise>>,
+    /// The judged windows, newest first.
+    pub windows: RwSignal<Vec<JudgedWindow>>,
+    /// The cursor of the next page of windows.
+    pub cursor: RwSignal<Option<String>>,
+    /// True after a failed request.
+    pub failed: RwSignal<bool>,
+}
+
+impl LivePromise {
+    /// Returns the signals with the first data, which are absent after a failed request.
+    pub fn new(org: OrgId, id: ServiceId, loaded: Option<LoadedPromise>) -> Self {
+        let failed = loaded.is_none();
+        let (known, windows) = match loaded {
+            Some(LoadedPromise { promise, windows }) => (Some(promise), windows),
+            None => (None, Page::whole(Vec::new())),
+        };
+        Self {
+            org,
+            id,
+            known: RwSignal::new(known),
+            windows: RwSignal::new(windows.items),
+            cursor: RwSignal::new(windows.next_cursor),
+            failed: RwSignal::new(failed),
+        }
+    }
+
+    /// Loads the data again.
+    pub fn load(self) -> impl Future<Output = Answer<LoadedPromise>> + Send + 'static {
+        load(self.org, self.id, refresh_limit(self.windows.with_untracked(Vec::len)))
+    }
+
+    /// Shows newer data.
+    pub fn apply(self, fresh: LoadedPromise) {
+        // The page may have been left during a request.
+        let Some(shown) = self.windows.try_get_untracked() else { return };
+        let page = joined(shown, self.cursor.get_untracked(), fresh.windows, |window| window.begin_at);
+        replace(self.known, Some(fresh.promise));
+        replace(self.windows, page.items);
+        replace(self.cursor, page.next_cursor);
+    }
+}
