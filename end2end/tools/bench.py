@@ -36,6 +36,7 @@ import pace_bench
 import placement_bench
 import planner_bench
 import screens_bench
+import service_budget
 import service_chaos
 import worker_bench
 import terminal_bench
@@ -322,7 +323,7 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
     "durable-submissions": durable_submissions,
 } | {names: partial(bench, row) for names, bench in (placement_bench.BENCHES | books_bench.BENCHES | worker_bench.BENCHES
     | metrics_bench.BENCHES | planner_bench.BENCHES | screens_bench.BENCHES | pace_bench.BENCHES | oracle_live.BENCHES
-    | fuzz.BENCHES | attack.BENCHES | network_bench.BENCHES | gateway_bench.BENCHES | service_chaos.BENCHES
+    | fuzz.BENCHES | attack.BENCHES | network_bench.BENCHES | gateway_bench.BENCHES | service_budget.BENCHES | service_chaos.BENCHES
     | troughs_bench.BENCHES).items()}
 
 

@@ -316,10 +316,7 @@ def gateway_rows(row: MakeRow) -> list[Row]:
 
 def wake_rows(row: MakeRow, said: dict[str, Any]) -> list[Row]:
     note = f"median of {WAKES} first requests; the program of the replica alone starts in {said['own_start_ms']:.0f} ms"
-    test = "three_gateways_pass_exactly_as_many_of_a_thousand_requests_as_the_balance_pays"
-    budget = f"1,000 racing requests on a budget for 10 with three gateways: the test {test}"
-    return [row("gateway-wake", said["wake_ms"], "ms", None, note=note) | {"peer": round(said["own_start_ms"], 1)},
-            row("gateway-budget", None, "", None, note=budget)]
+    return [row("gateway-wake", said["wake_ms"], "ms", None, note=note) | {"peer": round(said["own_start_ms"], 1)}]
 
 
 def stream_rows(row: MakeRow, said: dict[str, Any], names: dict[str, str]) -> list[Row]:
@@ -338,7 +335,7 @@ def stream_rows(row: MakeRow, said: dict[str, Any], names: dict[str, str]) -> li
 
 BENCHES: dict[str, Callable[[MakeRow], list[Row]]] = {
     "gateway-requests gateway-beside-haproxy gateway-added-p50 gateway-added-p99 gateway-stream-p99 gateway-stream-tokens "
-    "gateway-stream-memory gateway-wake gateway-budget": gateway_rows,
+    "gateway-stream-memory gateway-wake": gateway_rows,
 }
 
 

@@ -1,13 +1,16 @@
 """The benchmark of idle inference capacity: the program `troughs` of berth-engine, and its answer as rows.
 
-TROUGHS_TRACE names a trace of requests (the columns of BurstGPT_1.csv), TROUGHS_DAY the number of its day (1). Without
-a trace the program generates the day.
+TROUGHS_TRACE names a trace of requests (the columns of BurstGPT_1.csv or of lora_request_trace.csv of GenTD26),
+TROUGHS_DAY the number of its day (1). Without a trace the program generates the day.
 """
 from __future__ import annotations
 
+import csv
+import datetime
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,26 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 Row = dict[str, Any]
 MakeRow = Callable[..., Row]
+# The time of a replica for each token of an answer (TOKEN_MS of the program).
+TOKEN_S = 0.03
+
+
+def with_tokens(trace: Path, folder: str) -> Path:
+    """The trace with the columns of the program. The other kind has the times of its requests and of their answers."""
+    with trace.open(newline="") as source:
+        rows = csv.DictReader(source)
+        if "gmt_create" not in (rows.fieldnames or ()):
+            return trace
+        answered = [row for row in rows if row["predict_status"] == "SUCCEED" and row["exec_time_seconds"]]
+    times = [datetime.datetime.fromisoformat(row["gmt_create"]) for row in answered]
+    first_day = datetime.datetime.combine(min(times).date(), datetime.time())
+    converted = Path(folder) / "trace.csv"
+    with converted.open("w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(["Timestamp", "Request tokens", "Response tokens"])
+        for time, row in zip(times, answered):
+            writer.writerow([(time - first_day).total_seconds(), 0, float(row["exec_time_seconds"]) / TOKEN_S])
+    return converted
 
 
 def answer() -> dict[str, Any]:
@@ -22,9 +45,10 @@ def answer() -> dict[str, Any]:
     build = ["cargo", "build", "--release", "--quiet", "-p", "berth-engine", "--example", "troughs"]
     subprocess.run(build, cwd=ROOT, check=True)
     argv = [str(ROOT / "target/release/examples/troughs")]
-    if trace := os.environ.get("TROUGHS_TRACE"):
-        argv += [str(Path(trace).resolve()), os.environ.get("TROUGHS_DAY", "1")]
-    out = subprocess.run(argv, check=True, text=True, stdout=subprocess.PIPE).stdout
+    with tempfile.TemporaryDirectory() as folder:
+        if trace := os.environ.get("TROUGHS_TRACE"):
+            argv += [str(with_tokens(Path(trace).resolve(), folder)), os.environ.get("TROUGHS_DAY", "1")]
+        out = subprocess.run(argv, check=True, text=True, stdout=subprocess.PIPE).stdout
     found: dict[str, Any] = json.loads(out)
     return found
 
