@@ -126,6 +126,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/operator/jobs") view=routes::ALL_JOBS ssr=SsrMode::Async/>
                     <Route path=path!("/operator/stuck") view=routes::STUCK ssr=SsrMode::Async/>
                     <Route path=path!("/operator/gateways") view=routes::GATEWAYS ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/host-names") view=routes::HOST_NAMES ssr=SsrMode::Async/>
                     <Route path=path!("/operator/fleet") view=routes::HARDWARE ssr=SsrMode::Async/>
                     <Route path=path!("/operator/prices") view=routes::PRICES ssr=SsrMode::Async/>
                     <Route path=path!("/operator/token-prices") view=routes::TOKEN_PRICES ssr=SsrMode::Async/>

@@ -58,6 +58,7 @@ static OPERATOR: [Group; 2] = [
             ("/operator/jobs", "All jobs"),
             ("/operator/stuck", "Needs attention"),
             ("/operator/gateways", "Gateways"),
+            ("/operator/host-names", "Host names"),
             ("/operator/system", "System"),
             ("/operator/reservations", "Reservations"),
         ],

@@ -152,6 +152,7 @@ page!(boards, BOARDS, boards, load_boards, operator::boards::BoardsPage);
 page!(all_jobs, ALL_JOBS, all_jobs, load_all_jobs, operator::jobs::AllJobsPage);
 page!(stuck, STUCK, stuck, load_stuck, operator::stuck::StuckPage);
 page!(gateways, GATEWAYS, gateways, load_gateways, operator::gateways::GatewaysPage);
+page!(gateways, HOST_NAMES, host_names, load_host_names, operator::host_names::HostNamesPage);
 page!(hardware, HARDWARE, hardware, load_hardware, operator::hardware::HardwarePage);
 page!(prices, PRICES, prices, load_prices, operator::prices::PricesPage);
 page!(token_prices, TOKEN_PRICES, token_prices, load_token_prices, operator::token_prices::TokenPricesPage);

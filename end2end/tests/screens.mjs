@@ -175,6 +175,7 @@ const SCREENS = [
   ['operator-jobs', 'operator', '/operator/jobs'],
   ['operator-stuck', 'operator', '/operator/stuck'],
   ['operator-gateways', 'operator', '/operator/gateways'],
+  ['operator-host-names', 'operator', '/operator/host-names'],
   ['operator-system', 'operator', '/operator/system'],
   ['operator-prices', 'operator', '/operator/prices'],
   ['operator-token-prices', 'operator', '/operator/token-prices'],

@@ -273,6 +273,28 @@ test('a promise is set, changed and removed on the page of its service', async (
   view.faults.splice(0);
 });
 
+test('an operator withdraws and confirms a host name after a question', async () => {
+  const one = await openPage(browser, demo.url, { headers: await signIn(demo.url, demo.operator) });
+  await one.page.goto('/operator/host-names');
+  await settled(one.page);
+  const row = one.page.getByRole('table', { name: /^Host names/ }).getByRole('row').filter({ hasText: 'tide.example.org' });
+  await row.getByText('confirmed by an operator').waitFor();
+  await row.getByRole('button', { name: /^Withdraw tide\.example\.org of / }).click();
+  const withdrawal = one.page.getByRole('dialog', { name: 'Withdraw the confirmation of tide.example.org?' });
+  await withdrawal.getByRole('button', { name: 'Keep confirmation' }).click();
+  await row.getByRole('button', { name: /^Withdraw / }).click();
+  await withdrawal.getByRole('button', { name: 'Withdraw confirmation' }).click();
+  await row.getByText('not confirmed').waitFor();
+  await serviceWhen('an unconfirmed host name', (now) => now.host_states[0].confirmed === false);
+  await row.getByRole('button', { name: /^Confirm tide\.example\.org of / }).click();
+  const question = one.page.getByRole('dialog', { name: 'Confirm tide.example.org?' });
+  await question.getByRole('button', { name: 'Confirm host name' }).click();
+  await row.getByText('confirmed by an operator').waitFor();
+  await serviceWhen('a confirmed host name', (now) => now.host_states[0].confirmed);
+  assert.deepEqual(one.faults, []);
+  await one.close();
+});
+
 test('the settings with the rows of models open again after a cancel', async () => {
   const job = { name: 'ebb', offering: SLICE, max_duration_s: 3_600, script: server('ebb') };
   const made = await owner.api('POST', services(), {
@@ -371,6 +393,9 @@ test('traffic is sent to a revision by its dialog', async () => {
   const job = { ...spec.job, script: server('tide-3') };
   await owner.api('POST', services(`/${service}/revisions`), { ...spec, job, canary_percent: [50], note: 'Third word' });
   await serviceWhen('a canary', (now) => now.revisions.some((one) => one.number === 3 && one.state === 'canary'));
+  const keys = `/orgs/${owner.org}/inference-keys`;
+  const key = await owner.api('POST', keys, { name: 'tester' });
+  const others = await owner.api('POST', keys, { name: 'elsewhere', models: ['ocean'] });
   await openService();
   await page.getByRole('button', { name: 'Send traffic to revision 3' }).click();
   const traffic = dialog('Send traffic to revision 3');
@@ -378,11 +403,18 @@ test('traffic is sent to a revision by its dialog', async () => {
   await traffic.getByRole('button', { name: 'Send traffic' }).click();
   await traffic.locator('[aria-invalid="true"]').waitFor();
   await traffic.getByRole('textbox', { name: 'Part of the requests' }).fill('20');
+  const always = traffic.getByRole('group', { name: 'Keys that always use this revision' });
+  assert.equal(await always.getByRole('checkbox', { name: 'elsewhere' }).count(), 0, 'it may not use the service');
+  await always.getByRole('checkbox', { name: 'tester' }).check();
   await traffic.getByRole('button', { name: 'Send traffic' }).click();
   await traffic.waitFor({ state: 'hidden' });
   await serviceWhen('a fifth of the traffic', (now) => now.revisions.some((one) => one.number === 3 && one.weight_percent === 20));
   const row = page.getByRole('table', { name: 'Revisions' }).getByRole('row').filter({ hasText: 'Third word' });
   await row.getByText('20 %').waitFor();
+  await page.getByText('Key tester always uses the canary.').waitFor();
+  await owner.api('DELETE', `${keys}/${key.id}`);
+  await owner.api('DELETE', `${keys}/${others.id}`);
+  await page.getByText('Key tester always uses the canary.').waitFor({ state: 'detached' });
 });
 
 test('every page of services is sound at both widths', async () => {
@@ -391,6 +423,7 @@ test('every page of services is sound at both widths', async () => {
   const pages = [
     ...paths.map((path) => [owner.headers, inOrg(owner.slug, path)]),
     [headers, '/operator/gateways'],
+    [headers, '/operator/host-names'],
     [headers, '/operator/token-prices'],
   ];
   const found = [];

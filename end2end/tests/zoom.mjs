@@ -59,7 +59,8 @@ const PAGES = [
     '/operator', '/operator/nodes', () => `/operator/nodes/${node.id}`, '/operator/fleet', '/operator/jobs',
     '/operator/stuck', '/operator/system', '/operator/reservations', '/operator/prices', '/operator/orgs',
     '/operator/invoices', '/operator/books', '/operator/limits', '/operator/changes', '/operator/audit',
-    '/operator/operators', '/operator/settings', '/operator/gateways', '/operator/token-prices',
+    '/operator/operators', '/operator/settings', '/operator/gateways', '/operator/host-names',
+    '/operator/token-prices',
   ]],
 ];
 

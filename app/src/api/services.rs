@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use berth_service_types::gateways::GatewayAddress;
-use berth_service_types::hosts::{CheckHost, ServiceHost};
+use berth_service_types::hosts::{CheckHost, ClaimedHost, ConfirmHost, ServiceHost};
 use berth_service_types::promises::{JudgedWindow, Promise, PutServicePromise, ServicePromise};
 use berth_service_types::revisions::{NewRevision, PutTraffic, Revision};
 use berth_service_types::services::{NewService, PatchService, Service, ServiceHour, TokenPrice};
@@ -181,6 +181,19 @@ pub fn check_host(
     input: &CheckHost,
 ) -> impl Future<Output = Answer<ServiceHost>> + Send + 'static {
     send("POST", format!("/orgs/{org}/service-hosts/check"), input, None)
+}
+
+/// Lists the host names of services of all organizations, for operators.
+pub fn claimed_hosts() -> impl Future<Output = Answer<Page<ClaimedHost>>> + Send + 'static {
+    list_all("/operator/service-hosts".to_owned())
+}
+
+/// Confirms a host name for an organization, or takes the confirmation back.
+pub fn confirm_host(
+    org: OrgId,
+    input: &ConfirmHost,
+) -> impl Future<Output = Answer<ServiceHost>> + Send + 'static {
+    send("PUT", format!("/operator/orgs/{org}/service-hosts"), input, None)
 }
 
 /// Lists the gateways that answer at present.

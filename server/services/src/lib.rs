@@ -10,6 +10,7 @@ pub mod routes;
 pub mod schedules;
 
 mod addresses;
+mod canary_keys;
 mod checks;
 mod gateway_admin;
 mod keys;

@@ -5,6 +5,7 @@ use berth_foundation::{Caller, Change, Right, idempotency};
 use berth_service_types::revisions::{NewRevision, PutTraffic, Revision, RevisionState};
 use berth_service_types::services::Service;
 use berth_store::services::revisions::StoredRevision;
+use berth_store::services::services::StoredService;
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, Tx, WriteError};
 use berth_types::Page;
@@ -12,11 +13,12 @@ use berth_types::ids::{OrgId, RevisionId, ServiceId};
 use berth_types::lists::ListOptions;
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
+use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use crate::checks::check_revision;
 use crate::services::{Services, replica_name};
-use crate::{rollouts, show};
+use crate::{canary_keys, rollouts, show};
 
 /// Applies an event of a person to the rollout of a service. Returns the rollout before it, if it changed anything.
 async fn apply(tx: &mut Tx<'_>, id: ServiceId, event: Event) -> Result<Option<Rollout>, WriteError> {
@@ -30,15 +32,36 @@ async fn apply(tx: &mut Tx<'_>, id: ServiceId, event: Event) -> Result<Option<Ro
     Ok(Some(before))
 }
 
-/// Sets the percentage of a revision.
-async fn set_traffic(tx: &mut Tx<'_>, id: ServiceId, input: PutTraffic) -> Result<bool, WriteError> {
+/// Sets the percentage and the keys of a revision. Returns true if anything changed.
+async fn set_traffic(
+    tx: &mut Tx<'_>,
+    service: &StoredService,
+    input: &PutTraffic,
+    now: Timestamp,
+) -> Result<bool, WriteError> {
+    let id = service.id;
     let number = RevisionNumber::try_from(input.revision).ok();
     let known = store::services::revisions::find(tx, id, input.revision).await?;
     let (Some(number), Some(_)) = (number, known) else {
         let detail = "The service has no revision with this number.";
         return Err(Problem::invalid_field("/revision", detail).into());
     };
-    Ok(apply(tx, id, Event::Traffic(number, input.percent)).await?.is_some())
+    let keys = JsonColumn(canary_keys::check(tx, service, &input.canary_keys, now).await?);
+    let moved = apply(tx, id, Event::Traffic(number, input.percent)).await?.is_some();
+    if !store::services::revisions::set_canary_keys(tx, id, input.revision, &keys).await? {
+        return Ok(moved);
+    }
+    if !moved {
+        store::services::services::raise_version(tx, id).await?;
+    }
+    Ok(true)
+}
+
+/// The text of a traffic for the audit log.
+fn traffic_text(input: &PutTraffic) -> String {
+    let ids: Vec<String> = input.canary_keys.iter().map(ToString::to_string).collect();
+    let keys = if ids.is_empty() { String::new() } else { format!(", always for {}", ids.join(", ")) };
+    format!("revision {}: {} %{keys}", input.revision, input.percent)
 }
 
 /// Goes back: withdraws the revision on its way, or returns to the one before the live one. Returns the text for the
@@ -166,10 +189,11 @@ impl Services {
         self.show_revision(id, number).await
     }
 
-    /// Sets the part of the requests of the revision on its way. It stays there until a person changes it.
+    /// Sets the part of the requests of the revision on its way, and the keys whose requests all go to it. The part stays
+    /// until a person changes it, and the keys until the end of the way.
     ///
     /// # Errors
-    /// The revision is unknown, or not on its way.
+    /// The revision is unknown or not on its way, or a key may not use the service.
     pub async fn put_traffic(
         &self,
         caller: &Caller,
@@ -177,13 +201,15 @@ impl Services {
         input: PutTraffic,
     ) -> Result<Service, Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
+        let now = self.context.now();
         let event = self.context.audit_event(caller, "service.traffic_set", id.to_string(), String::new());
-        let detail = format!("revision {}: {} %", input.revision, input.percent);
         let changed = self.context.db.try_write(move |tx| {
-            let (event, detail) = (event.clone(), detail.clone());
+            let (mut event, input) = (event.clone(), input.clone());
             async move {
-                let event = named(tx, (org, id), event, &detail).await?;
-                let changed = set_traffic(tx, id, input).await?;
+                let found = store::services::services::find(tx, org, id).await?;
+                let service = found.ok_or_else(Problem::not_found)?;
+                event.detail = format!("{}, {}", service.name, traffic_text(&input));
+                let changed = set_traffic(tx, &service, &input, now).await?;
                 if changed {
                     store::quotas::insert_audit(tx, Some(org), &event).await?;
                 }

@@ -10,7 +10,7 @@ use berth_rest::lists::{ListQuery, page_in_memory};
 use berth_rest::operations::{answers, doc};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_service_types::gateways::{Gateway, GatewayAddress, NewGateway};
-use berth_service_types::hosts::{CheckHost, ConfirmHost, ServiceHost};
+use berth_service_types::hosts::{CheckHost, ClaimedHost, ConfirmHost, ServiceHost};
 use berth_service_types::keys::{InferenceKey, NewInferenceKey};
 use berth_service_types::revisions::{NewRevision, PutTraffic, Revision};
 use berth_service_types::services::{NewService, PatchService, Service, ServiceHour, TokenPrice};
@@ -98,6 +98,13 @@ pub fn hosts() -> ApiRouter<Services> {
             post_with(
                 check_host,
                 doc(ApiScope::ServicesWrite, "Checks the DNS record of a host name of a service now."),
+            ),
+        )
+        .api_route(
+            "/operator/service-hosts",
+            get_with(
+                list_claims,
+                doc(ApiScope::ServicesRead, "Lists the host names of services of all organizations."),
             ),
         )
         .api_route(
@@ -355,6 +362,14 @@ async fn check_host(
     body: Json<CheckHost>,
 ) -> Result<Answer<ServiceHost>, Failed> {
     Ok(Answer(services.hosts.check_host(&caller, org, body.value).await?))
+}
+
+async fn list_claims(
+    State(services): State<Services>,
+    Signed(caller): Signed,
+    Query(query): Query<ListQuery>,
+) -> Result<Answer<Page<ClaimedHost>>, Failed> {
+    Ok(Answer(services.hosts.list_claims(&caller, &query.by_name()?).await?))
 }
 
 async fn confirm_host(

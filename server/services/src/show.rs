@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, HashMap};
 use berth_autoscaling::rollout::BOUNDS_MS;
 use berth_service_types::revisions::{NewRevision, Revision};
 use berth_service_types::services::{
-    RevisionSummary, Service, ServiceHour, ServiceReplica, ServiceUse, TokenPrice,
+    CanaryKey, RevisionSummary, Service, ServiceHour, ServiceReplica, ServiceUse, TokenPrice,
 };
 use berth_store::services::revisions::{StoredRevision, StoredSummary};
 use berth_store::services::services::{StoredReplicaView, StoredService};
 use berth_store::services::uses::{StoredCounts, StoredHour};
 use berth_store::{self as store, StoreError, Tx};
-use berth_types::ids::{JobId, ServiceId};
+use berth_types::ids::{InferenceKeyId, JobId, ServiceId};
 use berth_types::jobs::JobState;
 use berth_types::time::Timestamp;
 
+use crate::canary_keys;
 use crate::hosts::owners::states;
 
 const HOUR_S: i64 = 3_600;
@@ -53,12 +54,13 @@ struct Parts {
 
 impl Parts {
     async fn read(tx: &mut Tx<'_>, ids: &[ServiceId], now: Timestamp) -> Result<Self, StoreError> {
+        let rows = store::services::revisions::list_summaries(tx, ids).await?;
+        let keys: Vec<InferenceKeyId> = rows.iter().flat_map(|row| row.canary_keys.iter().copied()).collect();
+        let keys = canary_keys::named(tx, &keys, now).await?;
         let mut revisions: HashMap<ServiceId, Vec<RevisionSummary>> = HashMap::new();
-        for row in store::services::revisions::list_summaries(tx, ids).await? {
-            let StoredSummary { id, service_id, number, state, weight_percent } = row;
-            let weight_percent = percent(weight_percent);
-            let summary = RevisionSummary { id, number, state, weight_percent };
-            revisions.entry(service_id).or_default().push(summary);
+        for row in rows {
+            let service = row.service_id;
+            revisions.entry(service).or_default().push(summary(row, &keys));
         }
         let mut nodes: HashMap<JobId, Vec<String>> = HashMap::new();
         for (job, node) in store::services::services::list_replica_nodes(tx, ids).await? {
@@ -72,6 +74,17 @@ impl Parts {
         let day = store::services::uses::sum_by_service(tx, ids, since_hours(now, 24)).await?;
         let last_day = day.into_iter().map(|(id, counts)| (id, service_use(counts))).collect();
         Ok(Self { revisions, replicas, last_day })
+    }
+}
+
+/// A key that is revoked or expired is left out.
+fn summary(row: StoredSummary, keys: &HashMap<InferenceKeyId, CanaryKey>) -> RevisionSummary {
+    RevisionSummary {
+        id: row.id,
+        number: row.number,
+        state: row.state,
+        weight_percent: percent(row.weight_percent),
+        canary_keys: row.canary_keys.iter().filter_map(|id| keys.get(id).cloned()).collect(),
     }
 }
 

@@ -236,7 +236,9 @@ const OPERATIONS: &[(&str, &str)] = &[
     (
         "put_orgs_org_services_service_traffic",
         "No evidence raises the percentage after this. With 100 the revision becomes live. The first revision of a service \
-         gets all requests or none, so a percentage of it changes nothing.",
+         gets all requests or none, so a percentage of it changes nothing. `canary_keys` count while the revision is a canary, \
+         at any percentage, also 0. They end with the next request without them, and as soon as the revision becomes live or \
+         is rolled back. A revoked or expired key drops out.",
     ),
     (
         "delete_orgs_org_services_service",

@@ -37,7 +37,7 @@ fn each_list_of_the_document_has_the_same_parameters() {
         }
         lists += 1;
     }
-    assert_eq!(lists, 57, "lists of the document");
+    assert_eq!(lists, 58, "lists of the document");
 }
 
 /// A list with data.
@@ -65,7 +65,7 @@ fn with(path: &str, query: &str) -> String {
 
 /// The identity of an object of any list.
 fn identity(item: &Value) -> String {
-    let fields = ["/id", "/uuid", "/user", "/org/id", "/node", "/name", "/version"];
+    let fields = ["/id", "/uuid", "/user", "/org/id", "/node", "/name", "/version", "/host"];
     let value = fields.iter().find_map(|field| item.pointer(field).filter(|v| !v.is_null()));
     value.unwrap_or_else(|| panic!("no identity: {item}")).to_string()
 }
@@ -134,7 +134,8 @@ async fn fill(setup: &IdlePortal) {
         post(t, operator, "/operator/tokens", json!({"name": name})).await;
         post(t, operator, "/operator/metrics-tokens", json!({"name": name})).await;
         let replica = json!({"name": name, "offering": "h100-80gb", "command": ["serve"]});
-        let service = json!({"name": name, "revision": {"job": replica, "port": 8_000}});
+        let hosts = json!([format!("{name}.example.org")]);
+        let service = json!({"name": name, "hosts": hosts, "revision": {"job": replica, "port": 8_000}});
         post(t, ada, &format!("{org}/services"), service).await;
         post(t, ada, &format!("{org}/inference-keys"), json!({"name": name})).await;
         post(t, operator, "/operator/gateways", json!({"name": name})).await;
@@ -203,7 +204,7 @@ async fn lists(setup: &IdlePortal) -> Vec<List> {
         lists.push(by_creation(true, 0, format!("/operator/{path}")));
     }
     lists.push(by_creation(true, 1, "/operator/operators".to_owned()));
-    for path in ["nodes", "racks", "drains", "inventory", "networks", "storage-classes"] {
+    for path in ["nodes", "racks", "drains", "inventory", "networks", "service-hosts", "storage-classes"] {
         lists.push(by_name(true, 3, format!("/operator/{path}")));
     }
     lists.push(by_name(true, 2, format!("/operator/nodes/{}/gpus", node(1))));
@@ -219,7 +220,7 @@ async fn each_list_has_each_object_once_in_both_directions() {
         let setup = IdlePortal::on(db).await;
         fill(&setup).await;
         let lists = lists(&setup).await;
-        assert_eq!(lists.len(), 54, "all lists of the document");
+        assert_eq!(lists.len(), 55, "all lists of the document");
         // A cursor of 4,097 characters.
         let long = format!("cursor=name_{}", "61".repeat(2_046));
         for List { path, operator, least, default } in lists {

@@ -38,6 +38,7 @@ mod audit_push;
 mod board_reset;
 mod board_samples;
 mod budgets;
+mod canary_keys;
 mod capacity;
 mod change_requests;
 mod changes;

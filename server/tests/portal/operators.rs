@@ -116,6 +116,7 @@ const TABLE: &[(&str, &str)] = &[
     ("POST /operator/reservations/{id}/approve", "owner fleet support"),
     ("POST /operator/reservations/{id}/cancel", "owner fleet support"),
     ("POST /operator/reservations/{id}/decline", "owner fleet support"),
+    ("GET /operator/service-hosts", "all"),
     ("GET /operator/services", "all"),
     ("PUT /operator/services/{service}/token-price", "owner billing"),
     ("GET /operator/sso-domains", "owner support auditor"),

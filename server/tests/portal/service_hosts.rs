@@ -2,6 +2,7 @@
 
 use berth_foundation::Settings;
 use berth_store::Db;
+use berth_types::time::Timestamp;
 use serde_json::{Value, json};
 
 use crate::common::{Caller, Reply, TestPortal, engines};
@@ -206,5 +207,82 @@ async fn hosts_have_one_form_and_are_none_of_a_gateway() {
         assert!(routes(&setup, &token).await.is_empty(), "{engine}");
         let shown = state(&setup, &setup.ada, &path).await;
         assert!(shown["problem"].as_str().unwrap().contains("gateway"), "{engine}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn operators_list_host_names_with_their_states() {
+    for (engine, db, _location) in engines("service_host_claims").await {
+        let dns = FakeDns::open().await;
+        let setup = setup(db, &dns).await;
+        let (ada, bob) = ((&setup.ada, setup.org.as_str()), (&setup.bob, setup.other.as_str()));
+        let path = "/operator/service-hosts";
+        assert!(items(&setup.t, &setup.operator, path).await.is_empty(), "{engine}");
+        setup.t.get(&setup.ada, path).await.problem(404, "object.not_found");
+        let own = create(&setup, ada, "chat", "chat.corp.example").await;
+        create(&setup, ada, "root", "corp.example").await;
+        create(&setup, bob, "squat", "chat.corp.example").await;
+        let listed = async || {
+            let all = items(&setup.t, &setup.operator, path).await;
+            let line = |one: &Value| {
+                let text = |field: &str| one[field].as_str().unwrap_or("-").to_owned();
+                let own = one["organization"] == setup.org.as_str();
+                let service = one["services"][0].as_str().unwrap_or("-");
+                let org = if own { "own" } else { "other" };
+                format!("{} {org} {service} {} {}", text("host"), text("state"), text("domain"))
+            };
+            let mut lines: Vec<String> = all.iter().map(line).collect();
+            lines.sort();
+            lines
+        };
+        let waiting = [
+            "chat.corp.example other squat waiting -",
+            "chat.corp.example own chat waiting -",
+            "corp.example own root waiting -",
+        ];
+        assert_eq!(listed().await, waiting, "{engine}");
+        // A confirmed parent, and a confirmation of the host itself.
+        setup.t.clock.advance_s(60);
+        let since = setup.t.portal.context.now();
+        confirm(&setup, &setup.org, "corp.example", true).await.expect(200);
+        let below = [
+            waiting[0],
+            "chat.corp.example own chat domain corp.example",
+            "corp.example own root operator corp.example",
+        ];
+        assert_eq!(listed().await, below, "{engine}");
+        let all = items(&setup.t, &setup.operator, path).await;
+        let root = all.iter().find(|one| one["host"] == "corp.example").unwrap();
+        let found: Timestamp = root["since"].as_str().unwrap().parse().unwrap();
+        assert!(found >= since, "{engine}: {root}");
+        assert!(!root["organization_name"].as_str().unwrap().is_empty(), "{engine}");
+        let record = state(&setup, &setup.ada, &own).await["record"].as_str().unwrap().to_owned();
+        dns.put("_berth.chat.corp.example", &[&record]);
+        check(&setup, ada, "chat.corp.example").await.expect(200);
+        let by_record = "chat.corp.example own chat record chat.corp.example";
+        assert_eq!(listed().await, [below[0], by_record, below[2]], "{engine}");
+        dns.put("_berth.chat.corp.example", &[]);
+        check(&setup, ada, "chat.corp.example").await.expect(200);
+        let missing = "chat.corp.example own chat missing chat.corp.example";
+        assert_eq!(listed().await, [below[0], missing, below[2]], "{engine}");
+        // The withdrawal of both.
+        for host in ["chat.corp.example", "corp.example"] {
+            confirm(&setup, &setup.org, host, false).await.expect(200);
+        }
+        assert_eq!(listed().await, waiting, "{engine}");
+        // The pages name each host of each organization once, also with equal hosts at their border.
+        let mut seen = Vec::new();
+        let mut cursor = String::new();
+        for _ in 0..4 {
+            let page = setup.t.get(&setup.operator, &format!("{path}?limit=1{cursor}")).await.expect(200);
+            let one = &page["items"][0];
+            seen.push((one["host"].to_string(), one["organization"].to_string()));
+            let Some(next) = page["next_cursor"].as_str() else { break };
+            cursor = format!("&cursor={next}");
+        }
+        let all = items(&setup.t, &setup.operator, path).await;
+        let expected: Vec<_> =
+            all.iter().map(|one| (one["host"].to_string(), one["organization"].to_string())).collect();
+        assert_eq!((seen.len(), &seen), (3, &expected), "{engine}");
     }
 }

@@ -46,7 +46,7 @@ pub fn service(name: &str) -> Value {
 }
 
 /// The body of an OpenAI service with a model.
-fn chat(name: &str, model: &str, access: &str) -> Value {
+pub fn chat(name: &str, model: &str, access: &str) -> Value {
     let models = json!([{"name": model, "context_tokens": 8_192}]);
     json!({"name": name, "protocol": "openai", "access": access, "models": models, "revision": revision()})
 }
@@ -372,7 +372,7 @@ async fn an_organization_has_a_hundred_services() {
 }
 
 /// Reports the replicas of a revision as ready, as the loop of services does.
-async fn ready(t: &TestPortal, path: &str, number: u32) {
+pub async fn ready(t: &TestPortal, path: &str, number: u32) {
     let service: ServiceId = path.rsplit('/').next().unwrap().parse().unwrap();
     let done = t.portal.context.db.write(move |tx| {
         async move {
@@ -387,7 +387,7 @@ async fn ready(t: &TestPortal, path: &str, number: u32) {
 }
 
 /// The states and weights of the revisions of a service, by number.
-async fn states(t: &TestPortal, caller: &Caller, path: &str) -> Vec<String> {
+pub async fn states(t: &TestPortal, caller: &Caller, path: &str) -> Vec<String> {
     let all = items(t, caller, &format!("{path}/revisions?sort=asc")).await;
     all.iter().map(|r| format!("{} {}", r["state"].as_str().unwrap(), r["weight_percent"])).collect()
 }

@@ -7,6 +7,7 @@ pub mod boards;
 pub mod changes;
 pub mod gateways;
 pub mod hardware;
+pub mod host_names;
 pub mod invoices;
 pub mod jobs;
 pub mod limits;

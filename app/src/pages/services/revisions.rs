@@ -9,6 +9,7 @@ use super::super::load_more::{LoadMore, append};
 use super::super::parts::Call;
 use super::super::text::{counted, limit_text, sentence};
 use super::state::LiveService;
+use super::text::canary_keys_text;
 use super::traffic::{RollBackDialog, TrafficDialog};
 use crate::address::org_link;
 use crate::api;
@@ -44,6 +45,7 @@ pub fn Revisions(live: LiveService) -> impl IntoView {
     };
     let buttons = live.writes.then(|| buttons(live, dialogs));
     let rule = Memo::new(move |_| live.service.with(|service| rule_text(service.rollout)));
+    let keys = Memo::new(move |_| live.service.with(|service| canary_keys_text(&service.revisions)));
     view! {
         <section class="section">
             <div class="section__head">
@@ -51,6 +53,9 @@ pub fn Revisions(live: LiveService) -> impl IntoView {
                 {buttons}
             </div>
             <p class="prose">{move || rule.get()}</p>
+            {move || keys.with(|text| {
+                (!text.is_empty()).then(|| view! { <p class="prose break">{text.clone()}</p> })
+            })}
             {table(live, dialogs)}
             <LoadMore cursor=live.cursor call=more load=Callback::new(load_more)/>
         </section>

@@ -108,6 +108,23 @@ pub fn traffic_text(revisions: &[RevisionSummary]) -> String {
     }
 }
 
+/// Returns the sentence about the keys whose requests all go to the canary; empty without one.
+pub fn canary_keys_text(revisions: &[RevisionSummary]) -> String {
+    let Some(revision) = revisions.iter().find(|revision| !revision.canary_keys.is_empty()) else {
+        return String::new();
+    };
+    let names: Vec<&str> = revision.canary_keys.iter().map(|key| key.name.as_str()).collect();
+    let (subject, verb) = match names.as_slice() {
+        [one] => (format!("Key {one}"), "uses"),
+        all => (format!("Keys {}", all.join(", ")), "use"),
+    };
+    if revision.state == RevisionState::Canary {
+        format!("{subject} always {verb} the canary.")
+    } else {
+        format!("{subject} will always use the canary as soon as its replicas are ready.")
+    }
+}
+
 /// Returns the sentence about the state of a service.
 pub fn state_text(service: &Service) -> String {
     if service.stopped {
@@ -262,6 +279,7 @@ mod tests {
             number,
             state,
             weight_percent,
+            canary_keys: Vec::new(),
         };
         let live = revision(3, RevisionState::Live, 90);
         let canary = revision(4, RevisionState::Canary, 10);
@@ -275,6 +293,28 @@ mod tests {
         ] {
             assert_eq!(traffic_text(&revisions), text);
         }
+    }
+
+    #[test]
+    fn keys_of_the_canary_are_one_sentence() {
+        let revision = |state: &str, names: &[&str]| -> RevisionSummary {
+            let key =
+                |name: &&str| serde_json::json!({"id": "ikey_00000000000000000000000001", "name": name});
+            let keys: Vec<serde_json::Value> = names.iter().map(key).collect();
+            serde_json::from_value(serde_json::json!({
+                "id": "rev_00000000000000000000000001", "number": 2, "state": state, "weight_percent": 0,
+                "canary_keys": keys,
+            }))
+            .unwrap()
+        };
+        let live = revision("live", &[]);
+        assert_eq!(canary_keys_text(&[live.clone(), revision("canary", &[])]), "");
+        let one = canary_keys_text(&[live.clone(), revision("canary", &["app"])]);
+        assert_eq!(one, "Key app always uses the canary.");
+        let two = canary_keys_text(&[live.clone(), revision("canary", &["app", "batch"])]);
+        assert_eq!(two, "Keys app, batch always use the canary.");
+        let staging = canary_keys_text(&[live, revision("staging", &["app"])]);
+        assert_eq!(staging, "Key app will always use the canary as soon as its replicas are ready.");
     }
 
     #[test]

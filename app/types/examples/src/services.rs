@@ -78,7 +78,7 @@ fn new_revision() -> NewRevision {
 }
 
 fn put_traffic() -> PutTraffic {
-    PutTraffic { revision: 2, percent: 25 }
+    PutTraffic { revision: 2, percent: 25, canary_keys: Vec::new() }
 }
 
 fn token_price() -> TokenPrice {

@@ -1,5 +1,6 @@
 //! Types of the host names of services, and of their proofs.
 
+use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,49 @@ pub struct ServiceHost {
     /// The time of the last check of the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked_at: Option<Timestamp>,
+    /// The reason why the host name does not work, or the failure of the last check; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// The state of a host name in the list of operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ClaimedHostState {
+    /// Nothing confirms it, so it leads to no service.
+    Waiting,
+    /// An operator confirmed it.
+    Operator,
+    /// Its record in DNS confirmed it.
+    Record,
+    /// Its record in DNS confirmed it, and the last check did not find the record.
+    Missing,
+    /// A confirmed domain of the organization confirms it.
+    Domain,
+}
+
+/// A host name that an organization names, in the list of operators.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClaimedHost {
+    /// The host name.
+    pub host: String,
+    /// The organization that names it.
+    pub organization: OrgId,
+    /// The name of the organization.
+    pub organization_name: String,
+    /// The names of the services of the organization with the host name. Empty shortly after its removal, and for a host
+    /// name that confirms others below it.
+    pub services: Vec<String>,
+    /// The state of the host name.
+    pub state: ClaimedHostState,
+    /// The time of the confirmation. With `missing` the first check without the record; with `waiting` and `domain` the
+    /// begin of the checks of the record.
+    pub since: Timestamp,
+    /// The confirmed domain of the organization that is the host name or a parent of it; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
     /// The reason why the host name does not work, or the failure of the last check; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

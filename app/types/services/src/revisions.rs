@@ -1,6 +1,6 @@
 //! Types of the revisions of a service.
 
-use berth_types::ids::RevisionId;
+use berth_types::ids::{InferenceKeyId, RevisionId};
 use berth_types::jobs::NewJob;
 use berth_types::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -180,7 +180,7 @@ impl Default for RolloutRule {
 }
 
 /// The body of a change of the traffic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PutTraffic {
@@ -189,4 +189,9 @@ pub struct PutTraffic {
     /// Its part of the requests, 0 to 100; the live revision has the rest. With 100 it becomes live.
     #[cfg_attr(feature = "schema", schemars(range(max = 100)))]
     pub percent: u8,
+    /// The inference keys of the organization whose requests all go to the revision while it is a canary with a ready
+    /// replica, at most 20. They replace the former ones; none when absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 20)))]
+    pub canary_keys: Vec<InferenceKeyId>,
 }

@@ -1,12 +1,12 @@
 //! Types of services.
 
-use berth_types::ids::{JobId, OrgId, RevisionId, ServiceId};
+use berth_types::ids::{InferenceKeyId, JobId, OrgId, RevisionId, ServiceId};
 use berth_types::jobs::JobState;
 use berth_types::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::hosts::ServiceHost;
-use crate::revisions::{NewRevision, Revision, RevisionState, RolloutRule};
+use crate::revisions::{NewRevision, RevisionState, RolloutRule};
 use crate::scaling::{Scaling, ScalingDecision};
 
 /// The callers of a service.
@@ -283,17 +283,19 @@ pub struct RevisionSummary {
     pub state: RevisionState,
     /// The part of the requests, 0 to 100.
     pub weight_percent: u8,
+    /// The inference keys whose requests all go to the revision while it is a canary with a ready replica.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub canary_keys: Vec<CanaryKey>,
 }
 
-impl From<&Revision> for RevisionSummary {
-    fn from(revision: &Revision) -> Self {
-        Self {
-            id: revision.id,
-            number: revision.number,
-            state: revision.state,
-            weight_percent: revision.weight_percent,
-        }
-    }
+/// An inference key whose requests all go to a canary.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CanaryKey {
+    /// The id of the key.
+    pub id: InferenceKeyId,
+    /// The name of the key.
+    pub name: String,
 }
 
 /// The use of a service, or of a key, in a time.

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use berth_serving::snapshot::Address;
-use berth_types::ids::NodeId;
+use berth_serving::snapshot::{Address, Key, KeyHash, Revision};
+use berth_types::ids::{InferenceKeyId, NodeId, RevisionId};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use uuid::Uuid;
 
 use crate::replica::{Authority, Reply, Server, Worker};
-use crate::stage::{KEY, Stage, chat, digits, key, name};
+use crate::stage::{KEY, Stage, chat, digits, eventually, key, name};
 
 const ANSWER: &str = r#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7}}"#;
 
@@ -76,6 +76,48 @@ async fn a_model_answers_by_its_name_to_the_keys_of_its_organization() {
     stage.publish(vec![chat(Vec::new())], Vec::new()).await;
     let revoked = stage.ask(KEY, &ask).send().await.unwrap();
     assert_eq!(revoked.status(), StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_the_canary_hits_it_at_0_percent_and_counts_there() {
+    const OTHER: &str = "sk-berth-two";
+    let stage = Stage::new().await;
+    let (live, canary) = (Server::whole("live"), Server::whole("canary"));
+    let (first, second) =
+        (Worker::start(&stage.authority, 1, &live).await, Worker::start(&stage.authority, 2, &canary).await);
+    let id = InferenceKeyId::from_uuid(Uuid::from_u128(2));
+    let keys = vec![key(KEY), Key { id, number: 2, hash: KeyHash::new(OTHER), ..key(KEY) }];
+    let mut service = digits(vec![first.replica]);
+    let revision = RevisionId::from_uuid(Uuid::from_u128(3));
+    service.revisions.push(Revision {
+        id: revision,
+        weight_percent: 0,
+        pinned_keys: vec![keys[0].id],
+        replicas: vec![second.replica],
+        ..service.revisions[0].clone()
+    });
+    stage.publish(vec![service.clone()], keys.clone()).await;
+    let ask = async |secret: Option<&str>| {
+        let request = stage.get("/s/kelda/digits");
+        let request = match secret {
+            Some(secret) => request.bearer_auth(secret),
+            None => request,
+        };
+        request.send().await.unwrap().text().await.unwrap()
+    };
+    for _ in 0..8 {
+        for (secret, answer) in [(Some(KEY), "canary"), (Some(OTHER), "live"), (None, "live")] {
+            assert_eq!(ask(secret).await, answer, "{secret:?}");
+        }
+    }
+    let of_canary = || stage.portal.uses().into_iter().filter(move |used| used.revision == revision);
+    let is_counted = || async { of_canary().map(|used| used.requests).sum::<u64>() == 8 };
+    eventually("the use of the canary", is_counted).await;
+    assert!(of_canary().all(|used| used.key == Some(keys[0].id)));
+    // After the way of the canary the key uses the live revision.
+    service.revisions.truncate(1);
+    stage.publish(vec![service], keys).await;
+    assert_eq!(ask(Some(KEY)).await, "live");
 }
 
 #[tokio::test(flavor = "multi_thread")]

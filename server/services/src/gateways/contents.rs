@@ -1,6 +1,6 @@
 //! The contents of a snapshot, from the rows of the database. A row that no gateway could read is left out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use berth_service_types::revisions;
@@ -11,7 +11,7 @@ use berth_serving::snapshot::{
 };
 use berth_store::services::snapshots::{self, HostRow, KeyRow, ReplicaRow, RevisionRow, ServiceRow};
 use berth_store::{StoreError, Tx};
-use berth_types::ids::{JobId, RevisionId, ServiceId};
+use berth_types::ids::{InferenceKeyId, JobId, OrgId, RevisionId, ServiceId};
 use berth_types::time::Timestamp;
 
 use crate::hosts::owners::list_confirmed;
@@ -51,6 +51,7 @@ pub(super) struct Frame<'a> {
 /// The snapshot of some rows.
 pub(super) fn build(rows: &Rows, frame: Frame<'_>) -> Snapshot {
     let mut replicas = replicas(rows, &frame);
+    let owners: HashMap<InferenceKeyId, OrgId> = rows.keys.iter().map(|row| (row.id, row.org_id)).collect();
     let mut revisions: HashMap<ServiceId, Vec<Revision>> = HashMap::new();
     for row in &rows.revisions {
         let of_service = revisions.entry(row.service_id).or_default();
@@ -61,7 +62,7 @@ pub(super) fn build(rows: &Rows, frame: Frame<'_>) -> Snapshot {
                 id: row.id,
                 weight_percent,
                 replica_protocol: replica_protocol(row.replica_protocol),
-                pinned_keys: Vec::new(),
+                pinned_keys: pinned_keys(row, &owners),
                 replicas,
             });
         }
@@ -95,6 +96,12 @@ pub(super) fn build(rows: &Rows, frame: Frame<'_>) -> Snapshot {
         services,
         keys,
     }
+}
+
+/// The keys of a canary, each once. A revoked or expired key has no row.
+fn pinned_keys(row: &RevisionRow, owners: &HashMap<InferenceKeyId, OrgId>) -> Vec<InferenceKeyId> {
+    let known = row.canary_keys.iter().copied().filter(|key| owners.get(key) == Some(&row.org_id));
+    known.collect::<BTreeSet<InferenceKeyId>>().into_iter().collect()
 }
 
 const fn replica_protocol(stored: revisions::ReplicaProtocol) -> ReplicaProtocol {

@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use berth_core::domains::{Answer, DomainState, Step, after_check, first_check, record_name};
 use berth_foundation::dns::{DnsServer, TxtRecords, find_record};
 use berth_foundation::{Caller, Change, Context, Right, recheck_operator_right};
-use berth_service_types::hosts::{CheckHost, ConfirmHost, ServiceHost};
+use berth_service_types::hosts::{CheckHost, ClaimedHost, ConfirmHost, ServiceHost};
 use berth_serving::snapshot::is_host;
-use berth_store::services::hosts::{self, StoredProof};
+use berth_store::services::hosts::{self, StoredClaim, StoredProof};
 use berth_store::services::services::StoredService;
 use berth_store::{self as store, StoreError, Tx, WriteError};
+use berth_types::Page;
 use berth_types::ids::{OrgId, ServiceId};
+use berth_types::lists::{ListOptions, NameCursor};
 use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::quotas::{AuditContext, AuditEvent};
@@ -223,6 +225,20 @@ impl HostProofs {
             self.check_row(row, event, true).await?;
         }
         self.show(org, &host).await
+    }
+
+    /// A page of the host names of all organizations with their proofs, by name, for operators.
+    pub async fn list_claims(
+        &self,
+        caller: &Caller,
+        options: &ListOptions<NameCursor>,
+    ) -> Result<Page<ClaimedHost>, Problem> {
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let rows = hosts::list_page(&mut tx, options).await?;
+        let Page { items, next_cursor } = options.page(rows, StoredClaim::cursor);
+        Ok(Page { items: owners::claims(&mut tx, items).await?, next_cursor })
     }
 
     /// Confirms a host for an organization without DNS, or takes the confirmation back.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use berth_core::domains::{record_name, record_value, with_parents};
-use berth_service_types::hosts::ServiceHost;
-use berth_store::services::hosts::{self, StoredProof};
+use berth_service_types::hosts::{ClaimedHost, ClaimedHostState, ServiceHost};
+use berth_store::services::hosts::{self, StoredClaim, StoredProof};
 use berth_store::services::services::StoredService;
 use berth_store::services::snapshots::{self, HostRow};
 use berth_store::{self as store, StoreError, Tx};
@@ -110,8 +110,57 @@ pub async fn find_state(tx: &mut Tx<'_>, org: OrgId, host: &str) -> Result<Servi
     Ok(state(&owners, proof.as_ref(), org, host))
 }
 
+/// The wire form of a host in the list of operators.
+fn claim(owners: &HostOwners, row: StoredClaim, services: Vec<String>) -> ClaimedHost {
+    let found = owners.find(&row.host).filter(|(_, owner)| *owner == row.org_id);
+    let domain = found.map(|(domain, _)| domain.to_owned());
+    let (state, since) = match (row.confirmed_at, row.missing_since) {
+        (Some(_), Some(since)) => (ClaimedHostState::Missing, since),
+        (Some(at), None) if row.by_dns => (ClaimedHostState::Record, at),
+        (Some(at), None) => (ClaimedHostState::Operator, at),
+        (None, _) if domain.is_some() => (ClaimedHostState::Domain, row.pending_since),
+        (None, _) => (ClaimedHostState::Waiting, row.pending_since),
+    };
+    let problem = if owners.gateways.contains(&row.host) {
+        Some(OF_GATEWAY.to_owned())
+    } else {
+        // A failure of the own record says nothing about a host below another confirmed domain.
+        Some(row.problem).filter(|problem| state != ClaimedHostState::Domain && !problem.is_empty())
+    };
+    ClaimedHost {
+        host: row.host,
+        organization: row.org_id,
+        organization_name: row.org_name,
+        services,
+        state,
+        since,
+        domain,
+        problem,
+    }
+}
+
+/// The wire form of hosts in the list of operators.
+pub async fn claims(tx: &mut Tx<'_>, rows: Vec<StoredClaim>) -> Result<Vec<ClaimedHost>, StoreError> {
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let owners = HostOwners::read(tx, rows.iter().map(|row| row.host.as_str())).await?;
+    let names: BTreeSet<String> = rows.iter().map(|row| row.host.clone()).collect();
+    let mut services: HashMap<(String, OrgId), Vec<String>> = HashMap::new();
+    for (host, org, name) in hosts::list_service_names(tx, names.into_iter().collect()).await? {
+        services.entry((host, org)).or_default().push(name);
+    }
+    let wire = |row: StoredClaim| {
+        let names = services.remove(&(row.host.clone(), row.org_id)).unwrap_or_default();
+        claim(&owners, row, names)
+    };
+    Ok(rows.into_iter().map(wire).collect())
+}
+
 #[cfg(test)]
 mod tests {
+    use berth_types::time::Timestamp;
+
     use super::*;
 
     fn org(n: u8) -> OrgId {
@@ -139,5 +188,41 @@ mod tests {
             let expected = expected.map(|(domain, n)| (domain, org(n)));
             assert_eq!(owners.find(host), expected, "{host}");
         }
+    }
+
+    #[test]
+    fn each_proof_has_one_state_for_operators() {
+        use ClaimedHostState::{Domain, Missing, Operator, Record, Waiting};
+
+        let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
+        let owners = |domains: &[(&str, u8)]| HostOwners {
+            domains: domains.iter().map(|(domain, n)| ((*domain).to_owned(), org(*n))).collect(),
+            gateways: HashSet::from(["edge.corp.example".to_owned()]),
+        };
+        let row = |host: &str, by_dns: bool, confirmed: Option<i64>, missing: Option<i64>| StoredClaim {
+            host: host.to_owned(),
+            org_id: org(1),
+            org_name: "Lab".to_owned(),
+            by_dns,
+            pending_since: at(1),
+            confirmed_at: confirmed.map(at),
+            missing_since: missing.map(at),
+            problem: "Not found.".to_owned(),
+        };
+        let host = "a.corp.example";
+        for (domains, row, state, since, domain) in [
+            (vec![], row(host, false, None, None), Waiting, 1, None),
+            (vec![("corp.example", 2)], row(host, false, None, None), Waiting, 1, None),
+            (vec![("corp.example", 1)], row(host, false, None, None), Domain, 1, Some("corp.example")),
+            (vec![(host, 1)], row(host, false, Some(2), None), Operator, 2, Some(host)),
+            (vec![(host, 1)], row(host, true, Some(2), None), Record, 2, Some(host)),
+            (vec![(host, 1)], row(host, true, Some(2), Some(3)), Missing, 3, Some(host)),
+        ] {
+            let shown = claim(&owners(&domains), row, vec!["chat".to_owned()]);
+            assert_eq!((shown.state, shown.since, shown.domain.as_deref()), (state, at(since), domain));
+            assert_eq!(shown.problem.is_none(), state == Domain, "{state:?}");
+        }
+        let edge = claim(&owners(&[]), row("edge.corp.example", false, Some(2), None), Vec::new());
+        assert_eq!((edge.state, edge.domain, edge.problem.as_deref()), (Operator, None, Some(OF_GATEWAY)));
     }
 }

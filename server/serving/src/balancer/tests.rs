@@ -153,6 +153,52 @@ fn requests_follow_the_weights_and_the_pins() {
     assert_eq!(counts, BTreeMap::from([(revision_id(1), 90), (revision_id(2), 10)]));
 }
 
+/// The canary of a service in a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Canary {
+    Absent,
+    /// Without an open replica.
+    Empty,
+    Draining,
+    Open,
+}
+
+#[test]
+fn a_listed_key_uses_the_canary_at_any_percentage_while_it_has_a_replica() {
+    for canary in [Canary::Absent, Canary::Empty, Canary::Draining, Canary::Open] {
+        for percent in [0, 100] {
+            // Without a canary the live revision has all requests.
+            let weight = if canary == Canary::Absent { 0 } else { percent };
+            let mut service = one_revision(&[1_000]);
+            service.revisions[0].weight_percent = 100 - weight;
+            if canary != Canary::Absent {
+                let mut replicas = vec![replica(9, 1, 1_000)];
+                replicas[0].draining = canary == Canary::Draining;
+                replicas.retain(|_| canary != Canary::Empty);
+                service.revisions.push(revision(2, weight, replicas));
+                service.revisions[1].pinned_keys = vec![key_id(6), key_id(7)];
+            }
+            let mut balancer = balancer(&service);
+            for key in [None, Some(key_id(7)), Some(key_id(8))] {
+                let expected = match (canary, percent, key == Some(key_id(7))) {
+                    (Canary::Absent, _, _) | (Canary::Empty | Canary::Draining, 0, _) => Ok(revision_id(1)),
+                    // The live revision has no weight, and the canary cannot answer.
+                    (Canary::Empty | Canary::Draining, _, _) => Err(NoReplica::Asleep),
+                    (Canary::Open, _, true) | (Canary::Open, 100, false) => Ok(revision_id(2)),
+                    (Canary::Open, _, false) => Ok(revision_id(1)),
+                };
+                for (session, place) in [(None, 0), (None, u64::MAX), (Some(1), 0), (Some(2), u64::MAX)] {
+                    let session = session.map(|number: u64| Session::new(&number.to_be_bytes()));
+                    let ask = Ask { key, session, ..Ask::default() };
+                    let pick = balancer.pick(&ask, NOW, &mut Script(vec![place]));
+                    let found = pick.map(|pick| pick.revision);
+                    assert_eq!(found, expected, "{canary:?} {percent} {key:?} {session:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_revision_without_a_replica_leaves_its_requests_to_the_others() {
     let mut service = one_revision(&[1]);

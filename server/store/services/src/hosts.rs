@@ -1,9 +1,14 @@
 //! The host names of services with their proofs by DNS, and the organizations that have them.
 
+use berth_types::Sort;
 use berth_types::ids::{OrgId, ServiceId};
+use berth_types::lists::{ListOptions, NameCursor};
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
+
+/// The character between host and organization in the key of a list. No host has it.
+const CURSOR_SEPARATOR: char = '\u{1f}';
 
 /// A host name of an organization with its proof.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -21,6 +26,29 @@ pub struct StoredProof {
     pub checked_at: Option<Timestamp>,
     /// The sentence about the failure of the last check; empty without one.
     pub problem: String,
+}
+
+/// A proof in the list of operators.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct StoredClaim {
+    pub host: String,
+    pub org_id: OrgId,
+    /// The name of the organization.
+    pub org_name: String,
+    /// True if the record confirmed the host.
+    pub by_dns: bool,
+    pub pending_since: Timestamp,
+    pub confirmed_at: Option<Timestamp>,
+    pub missing_since: Option<Timestamp>,
+    /// The sentence about the failure of the last check; empty without one.
+    pub problem: String,
+}
+
+impl StoredClaim {
+    /// The key in the list: the host, then the organization.
+    pub fn cursor(&self) -> NameCursor {
+        NameCursor(format!("{}{CURSOR_SEPARATOR}{}", self.host, self.org_id))
+    }
 }
 
 macro_rules! select_proofs {
@@ -71,6 +99,59 @@ pub async fn list_of_hosts(tx: &mut Tx<'_>, hosts: Vec<String>) -> Result<Vec<St
         StoredProof,
         select_proofs!("FROM host_proofs WHERE host IN (SELECT value FROM json_each($1))"),
         select_proofs!("FROM host_proofs WHERE host = ANY($1)"),
+        hosts
+    )
+}
+
+/// Lists a page of the proofs of all organizations by host and organization.
+pub async fn list_page(
+    tx: &mut Tx<'_>,
+    options: &ListOptions<NameCursor>,
+) -> Result<Vec<StoredClaim>, StoreError> {
+    macro_rules! select_claims {
+        ($after:literal, $order:literal) => {
+            concat!(
+                "SELECT p.host, p.org_id, o.name AS org_name, p.by_dns, p.pending_since, p.confirmed_at, \
+                 p.missing_since, p.problem FROM host_proofs p JOIN orgs o ON o.id = p.org_id \
+                 WHERE ($1 = '' OR (p.host, p.org_id) ",
+                $after,
+                " ($1, $2)) ORDER BY p.host ",
+                $order,
+                ", p.org_id ",
+                $order,
+                " LIMIT $3"
+            )
+        };
+    }
+    let name = options.cursor_name();
+    let (host, org) = name.split_once(CURSOR_SEPARATOR).unwrap_or((name, ""));
+    let sql = match options.sort {
+        Sort::Asc => select_claims!(">", "ASC"),
+        Sort::Desc => select_claims!("<", "DESC"),
+    };
+    list!(tx, StoredClaim, sql, host, org, options.rows())
+}
+
+/// Lists the names of the services that name these hosts, with the host and the organization.
+pub async fn list_service_names(
+    tx: &mut Tx<'_>,
+    hosts: Vec<String>,
+) -> Result<Vec<(String, OrgId, String)>, StoreError> {
+    macro_rules! select_names {
+        ($condition:literal) => {
+            concat!(
+                "SELECT h.host, s.org_id, s.name FROM service_hosts h JOIN services s ON s.id = h.service_id \
+                 WHERE h.host ",
+                $condition,
+                " ORDER BY s.name"
+            )
+        };
+    }
+    list_in!(
+        tx,
+        (String, OrgId, String),
+        select_names!("IN (SELECT value FROM json_each($1))"),
+        select_names!("= ANY($1)"),
         hosts
     )
 }

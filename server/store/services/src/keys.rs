@@ -4,6 +4,7 @@ use berth_types::ids::{InferenceKeyId, OrgId};
 use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
+use super::services::texts;
 use super::{JsonColumn, StoreError, Tx};
 
 /// An inference key that is not revoked.
@@ -94,6 +95,17 @@ pub async fn list_page(
 ) -> Result<Vec<StoredKey>, StoreError> {
     let sql = page_sql!(options.sort, [select_keys!("AND org_id = $1")], "id", "$2", "$3");
     list!(tx, StoredKey, sql, org, options.cursor_text(), options.rows())
+}
+
+/// Lists those of these keys that are not revoked, by id.
+pub async fn list_of_ids(tx: &mut Tx<'_>, ids: &[InferenceKeyId]) -> Result<Vec<StoredKey>, StoreError> {
+    list_in!(
+        tx,
+        StoredKey,
+        select_keys!("AND id IN (SELECT value FROM json_each($1)) ORDER BY id"),
+        select_keys!("AND id = ANY($1) ORDER BY id"),
+        texts(ids)
+    )
 }
 
 /// Revokes a key of this organization. Returns its name if it existed.

@@ -249,10 +249,11 @@ pub async fn end(
     exec!(tx, sql, revision, KEPT_ENDED).map(|_| ())
 }
 
-/// Writes the state of a revision in its rollout.
+/// Writes the state of a revision in its rollout. The end of its way to become live removes its keys.
 pub async fn update_revision(tx: &mut Tx<'_>, row: &LoopRevision) -> Result<(), StoreError> {
     let sql = "UPDATE service_revisions SET state = $2, detail = $3, weight_percent = $4, goal_percent = $5, \
-               held = $6, returns = $7, before_number = $8 WHERE id = $1";
+               held = $6, returns = $7, before_number = $8, \
+               canary_keys = CASE WHEN $2 IN ('staging', 'canary') THEN canary_keys ELSE '[]' END WHERE id = $1";
     exec!(
         tx,
         sql,

@@ -1,7 +1,7 @@
 //! The revisions of services.
 
 use berth_service_types::revisions::{NewRevision, RevisionState};
-use berth_types::ids::{OrgId, RevisionId, ServiceId};
+use berth_types::ids::{InferenceKeyId, OrgId, RevisionId, ServiceId};
 use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
@@ -48,6 +48,7 @@ pub struct StoredSummary {
     pub number: i64,
     pub state: RevisionState,
     pub weight_percent: i64,
+    pub canary_keys: JsonColumn<Vec<InferenceKeyId>>,
 }
 
 macro_rules! select_revisions {
@@ -130,14 +131,16 @@ pub async fn list_progress(tx: &mut Tx<'_>, service: ServiceId) -> Result<Vec<St
     list!(tx, StoredProgress, sql, service)
 }
 
-/// Stores the place of a revision in the rollout. Another state removes the reason for the state.
+/// Stores the place of a revision in the rollout. Another state removes the reason for the state, and the end of its way
+/// to become live removes its keys.
 pub async fn set_progress(
     tx: &mut Tx<'_>,
     service: ServiceId,
     row: &StoredProgress,
 ) -> Result<(), StoreError> {
     let sql = "UPDATE service_revisions SET detail = CASE WHEN state = $3 THEN detail ELSE '' END, state = $3, \
-               weight_percent = $4, goal_percent = $5, held = $6, returns = $7, before_number = $8 \
+               weight_percent = $4, goal_percent = $5, held = $6, returns = $7, before_number = $8, \
+               canary_keys = CASE WHEN $3 IN ('staging', 'canary') THEN canary_keys ELSE '[]' END \
                WHERE service_id = $1 AND number = $2";
     exec!(
         tx,
@@ -152,6 +155,18 @@ pub async fn set_progress(
         row.before_number
     )
     .map(|_| ())
+}
+
+/// Sets the keys whose requests all go to a revision while it is a canary. Returns false if it had the same keys.
+pub async fn set_canary_keys(
+    tx: &mut Tx<'_>,
+    service: ServiceId,
+    number: i64,
+    keys: &JsonColumn<Vec<InferenceKeyId>>,
+) -> Result<bool, StoreError> {
+    let sql = "UPDATE service_revisions SET canary_keys = $3 \
+               WHERE service_id = $1 AND number = $2 AND canary_keys <> $3";
+    Ok(exec!(tx, sql, service, number, keys)? == 1)
 }
 
 /// Sets the reason for the state of a revision.
@@ -194,7 +209,7 @@ pub async fn list_summaries(
     macro_rules! select_summaries {
         ($condition:literal) => {
             concat!(
-                "SELECT v.id, v.service_id, v.number, v.state, v.weight_percent FROM service_revisions v \
+                "SELECT v.id, v.service_id, v.number, v.state, v.weight_percent, v.canary_keys FROM service_revisions v \
                  WHERE (v.state IN ('staging', 'canary', 'live', 'draining') \
                  OR v.number = (SELECT MAX(m.number) FROM service_revisions m WHERE m.service_id = v.service_id) \
                  OR EXISTS (SELECT 1 FROM service_replicas r WHERE r.revision_id = v.id AND r.ended_at IS NULL)) \

@@ -35,10 +35,13 @@ pub struct HostRow {
 pub struct RevisionRow {
     pub id: RevisionId,
     pub service_id: ServiceId,
+    pub org_id: OrgId,
     pub weight_percent: i64,
     pub port: i64,
     pub concurrency: i64,
     pub replica_protocol: ReplicaProtocol,
+    /// The keys whose requests all go to this revision; empty for all but a canary.
+    pub canary_keys: JsonColumn<Vec<InferenceKeyId>>,
 }
 
 /// The first rank of a replica whose worker reports it ready.
@@ -86,7 +89,8 @@ pub async fn list_hosts(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, StoreError> {
 
 /// Lists the revisions with weight or with replicas, by service, the greatest weight first.
 pub async fn list_revisions(tx: &mut Tx<'_>) -> Result<Vec<RevisionRow>, StoreError> {
-    let sql = "SELECT r.id, r.service_id, r.weight_percent, r.port, r.concurrency, r.replica_protocol \
+    let sql = "SELECT r.id, r.service_id, r.org_id, r.weight_percent, r.port, r.concurrency, r.replica_protocol, \
+               CASE WHEN r.state = 'canary' THEN r.canary_keys ELSE '[]' END AS canary_keys \
                FROM service_revisions r JOIN services s ON s.id = r.service_id WHERE s.deleted_at IS NULL AND NOT s.stopped \
                AND (r.weight_percent > 0 OR r.id IN \
                (SELECT p.revision_id FROM service_replicas p WHERE p.ended_at IS NULL)) \
