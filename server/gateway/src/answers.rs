@@ -44,6 +44,7 @@ impl AnswerBody {
     /// Passes the answer of a replica. `idle` is the longest wait for its next part.
     pub fn passed(answered: Answered, mut exchange: Exchange, idle: Duration) -> Self {
         if answered.body.is_end_stream() {
+            exchange.note_first_byte();
             exchange.end();
             answered.upstream.keep(answered.connection);
             return Self::Whole(Bytes::new());

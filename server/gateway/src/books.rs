@@ -54,9 +54,9 @@ pub struct Failed {
 pub enum FaultKind {
     /// The service had no ready replica.
     Asleep,
-    /// No replica could be reached.
+    /// The worker of no replica could be reached.
     Unreached,
-    /// The connection to the replica broke, or the replica was silent.
+    /// The connection to the replica broke, or the replica was silent, and its worker did not answer either.
     Lost,
 }
 

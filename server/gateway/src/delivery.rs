@@ -22,7 +22,7 @@ use crate::passed::{AnswerKind, Answered};
 use crate::service::{Demand, Entry, Place, ServiceState};
 use crate::shared::Shared;
 use crate::upgrade::{Upgrade, connect};
-use crate::upstream::{Connection, Failure, Upstream};
+use crate::upstream::{Connection, Failure, Upstream, WorkerLink};
 
 /// A request on its way to a replica.
 pub struct Delivery<'a> {
@@ -46,6 +46,14 @@ struct Head {
     connection: Connection,
     upstream: Arc<Upstream>,
     exchange: Exchange,
+}
+
+/// A try without an answer.
+struct Unanswered {
+    failure: Failure,
+    exchange: Exchange,
+    /// Absent if the replica has left.
+    worker: Option<Arc<WorkerLink>>,
 }
 
 /// The inputs for the rest of an answer.
@@ -80,7 +88,7 @@ async fn deliver_at_last(delivery: Delivery<'_>) -> Result<Response<AnswerBody>,
         tries += 1;
         let exchange = Exchange::new(place, admission, metered);
         terms.limit(request.headers_mut());
-        let (failure, exchange) = match send(shared, request, exchange).await {
+        let Unanswered { failure, exchange, worker } = match send(shared, request, exchange).await {
             Ok(head) => {
                 let fault = fault.map(|(fault, _)| fault);
                 return Ok(answer(shared, head, Rest { caller, terms, upgrade, fault }));
@@ -95,7 +103,7 @@ async fn deliver_at_last(delivery: Delivery<'_>) -> Result<Response<AnswerBody>,
         );
         let callers = fault.as_ref().and_then(|(fault, max_bytes)| fault.refusal(*max_bytes));
         let Some(unsent) = failure.request else {
-            return Err(give_up(exchange, callers, failure.is_late));
+            return Err(give_up(exchange, worker.as_ref(), callers, failure.is_late));
         };
         let outcome = if callers.is_some() { Outcome::Abandoned } else { Outcome::Failed };
         let returned = exchange.give_back(outcome).ok_or_else(|| service.no_replica())?;
@@ -103,7 +111,9 @@ async fn deliver_at_last(delivery: Delivery<'_>) -> Result<Response<AnswerBody>,
             return Err(refusal);
         }
         if !service.permits_retry(Try { progress: failure.progress, is_repeatable: true, tries }) {
-            return Err(returned.unreached(&service));
+            // What a worker says about a port is the doing of the program.
+            let is_unreached = failure.progress == Progress::NotConnected;
+            return Err(if is_unreached { returned.unreached(&service) } else { service.no_replica() });
         }
         shared.counters.retries.fetch_add(1, Ordering::Relaxed);
         demand.except.push(replica);
@@ -123,31 +133,42 @@ async fn send(
     shared: &Shared,
     request: Request<RequestBody>,
     exchange: Exchange,
-) -> Result<Head, Box<(Failure, Exchange)>> {
+) -> Result<Head, Box<Unanswered>> {
     let upstream = exchange.replica().and_then(|replica| shared.view()?.upstream(replica).cloned());
     let Some(upstream) = upstream else {
         let failure = Failure {
-            progress: Progress::NotConnected,
+            progress: Progress::NotDelivered,
             is_late: false,
             reason: "the replica has left".to_owned(),
             request: Some(Box::new(request)),
         };
-        return Err(Box::new((failure, exchange)));
+        return Err(Box::new(Unanswered { failure, exchange, worker: None }));
     };
     match upstream.send(request, shared.settings.limits.first_byte).await {
         Ok((answer, connection)) => Ok(Head { answer, connection, upstream, exchange }),
-        Err(failure) => Err(Box::new((failure, exchange))),
+        Err(failure) => {
+            let worker = Some(upstream.worker().clone());
+            Err(Box::new(Unanswered { failure, exchange, worker }))
+        }
     }
 }
 
 /// Ends a request that a replica may have begun.
-fn give_up(exchange: Exchange, callers: Option<Refusal>, is_late: bool) -> Refusal {
+fn give_up(
+    exchange: Exchange,
+    worker: Option<&Arc<WorkerLink>>,
+    callers: Option<Refusal>,
+    is_late: bool,
+) -> Refusal {
     if let Some(refusal) = callers {
         // The drop says nothing about the replica.
         drop(exchange);
         return refusal;
     }
-    exchange.fail_unanswered();
+    // A replica that has left got no request.
+    if let Some(worker) = worker {
+        exchange.fail_unanswered(worker);
+    }
     Refusal::Replica(if is_late { Fault::Silent } else { Fault::Broken })
 }
 

@@ -18,11 +18,13 @@ use berth_serving::usage::{Tokens, Usage};
 use berth_types::ids::InferenceKeyId;
 use http::StatusCode;
 use hyper::body::Bytes;
+use tokio::time::Instant;
 
 use crate::books::{FaultKind, Used};
 use crate::clock::now_ms;
 use crate::ledger::{Hold, Ledger};
 use crate::service::{Place, ServiceState};
+use crate::upstream::WorkerLink;
 
 /// An admitted request: the tokens of its worst case in the rates of its key, and its hold.
 pub struct Admission {
@@ -44,23 +46,23 @@ impl Admission {
         }
     }
 
-    /// Counts a refusal of the queue if the service has no replica. With one, the service has too many requests.
+    /// Counts the end of a wait if the service has no replica. With one, the service has too many requests, and a full
+    /// queue says nothing about the time of a wake.
     pub fn refused(&self, service: &ServiceState, refusal: Refusal) -> Refusal {
-        let waited = matches!(refusal, Refusal::Busy { .. } | Refusal::WaitedTooLong { .. });
-        if waited && !service.has_replica() {
+        if matches!(refusal, Refusal::WaitedTooLong { .. }) && !service.has_replica() {
             self.ledger.count_fault(service.id(), FaultKind::Asleep);
         }
         refusal
     }
 
-    /// Counts a request that no replica could be reached for. Returns its refusal.
+    /// Counts a request that reached the worker of no replica. Returns its refusal.
     pub fn unreached(&self, service: &ServiceState) -> Refusal {
         self.ledger.count_fault(service.id(), FaultKind::Unreached);
         service.no_replica()
     }
 
-    /// Counts the request at its place.
-    fn settle_for(self, place: &Place, tokens: Tokens, is_error: bool, first_byte_ms: u64) {
+    /// Counts the request at its place. A request without a byte of an answer has no time to it.
+    fn settle_for(self, place: &Place, tokens: Tokens, is_error: bool, first_byte_ms: Option<u64>) {
         let used = Used {
             service: place.service(),
             revision: place.revision(),
@@ -69,7 +71,7 @@ impl Admission {
             prompt_tokens: tokens.prompt,
             completion_tokens: tokens.completion,
             token_nanos: 0,
-            bucket: (!is_error).then(|| bucket(first_byte_ms)),
+            bucket: first_byte_ms.filter(|_| !is_error).map(bucket),
         };
         self.settle(used);
     }
@@ -211,9 +213,16 @@ impl Exchange {
         }
     }
 
+    /// The first byte of the answer has come, or the head of one without a body.
+    pub fn note_first_byte(&mut self) {
+        self.first_byte_ms.get_or_insert_with(now_ms);
+    }
+
     /// Passes a part of the answer.
     pub fn pass(&mut self, part: Bytes) -> Bytes {
-        self.first_byte_ms.get_or_insert_with(now_ms);
+        if !part.is_empty() {
+            self.note_first_byte();
+        }
         self.meter.push(part)
     }
 
@@ -231,23 +240,29 @@ impl Exchange {
     }
 
     /// Ends the request after a fault of the replica.
-    pub fn fail(&mut self) {
-        self.count_lost();
+    pub fn fail(&mut self, worker: &Arc<WorkerLink>) {
+        self.count_lost(worker);
         self.is_error = true;
         self.finish(Outcome::Failed, false);
     }
 
     /// Ends a request that got no answer: it has no usage.
-    pub fn fail_unanswered(mut self) {
+    pub fn fail_unanswered(mut self, worker: &Arc<WorkerLink>) {
         self.meter = Meter::Unmetered;
-        self.fail();
+        self.fail(worker);
     }
 
-    /// Counts the loss of the replica, once.
-    fn count_lost(&self) {
-        if let Some((place, admission)) = &self.parts {
-            admission.ledger.count_fault(place.service(), FaultKind::Lost);
-        }
+    /// Counts the loss of the replica if its worker does not answer now: a program breaks and delays its own connections
+    /// as it likes.
+    fn count_lost(&self, worker: &Arc<WorkerLink>) {
+        let Some((place, admission)) = &self.parts else { return };
+        let (service, ledger) = (place.service(), admission.ledger.clone());
+        let (worker, since) = (worker.clone(), Instant::now());
+        tokio::spawn(async move {
+            if !worker.answers(since).await {
+                ledger.count_fault(service, FaultKind::Lost);
+            }
+        });
     }
 
     fn finish(&mut self, outcome: Outcome, is_whole: bool) {
@@ -257,7 +272,7 @@ impl Exchange {
             tracing::debug!(?fault, service = %place.service(), "the usage of an answer has a fault");
         }
         let tokens = usage.map(|usage| usage.tokens).unwrap_or_default();
-        let first_byte_ms = self.first_byte_ms.unwrap_or_else(now_ms).saturating_sub(self.began_ms);
+        let first_byte_ms = self.first_byte_ms.map(|at| at.saturating_sub(self.began_ms));
         admission.settle_for(&place, tokens, self.is_error, first_byte_ms);
         place.finish(outcome);
     }
@@ -277,8 +292,33 @@ impl Drop for Exchange {
 #[cfg(test)]
 mod tests {
     use berth_serving::reports::BUCKETS;
+    use berth_types::ids::ServiceId;
+    use uuid::Uuid;
 
     use super::*;
+
+    #[test]
+    fn only_a_whole_wait_for_a_sleeping_service_counts_as_a_fault() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(dir.path()).unwrap();
+        let service = ServiceState::new(ServiceId::from_uuid(Uuid::from_u128(1)), Arc::default());
+        let price = Price { nano_per_second: 0, nano_per_prompt_token: 0, nano_per_completion_token: 0 };
+        let rates = Arc::default();
+        let admission =
+            Admission { ledger: ledger.clone(), rates, key: None, price, admitted_tokens: 0, hold: None };
+        for refusal in [
+            Refusal::Busy { retry_after_s: 1 },
+            Refusal::Deadline,
+            Refusal::UnknownAddress,
+            Refusal::WaitedTooLong { retry_after_s: 1 },
+        ] {
+            assert_eq!(admission.refused(&service, refusal.clone()), refusal);
+        }
+        let faults = ledger.report().unwrap().faults;
+        let counted: Vec<(u64, u64, u64)> =
+            faults.iter().map(|row| (row.asleep, row.unreached, row.lost)).collect();
+        assert_eq!(counted, [(1, 0, 0)], "a flood at a wake fills the queue");
+    }
 
     #[test]
     fn each_time_to_the_first_byte_has_its_bucket() {

@@ -158,7 +158,7 @@ impl PassedAnswer {
         if refusal.is_some() || self.is_over() {
             self.exchange.abandon();
         } else {
-            self.exchange.fail();
+            self.exchange.fail(self.upstream.worker());
         }
         tracing::debug!(reason, "an answer broke");
         Poll::Ready(Some(match self.kind {

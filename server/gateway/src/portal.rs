@@ -5,6 +5,7 @@ use std::time::Duration;
 use berth_autoscaling::credit::{ToGateway, ToPortal};
 use berth_serving::reports::{GatewayReport, ReportAnswer};
 use berth_serving::snapshot::MAX_SNAPSHOT_BYTES;
+use berth_types::problems::Problem;
 use reqwest::{Certificate, Client, RequestBuilder, Response, StatusCode};
 use serde::de::DeserializeOwned;
 
@@ -16,6 +17,8 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of the answers beside snapshots.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
+/// Bytes of a refusal.
+const MAX_PROBLEM_BYTES: usize = 64 << 10;
 /// Messages about credit in one request.
 pub const MAX_MESSAGES: usize = 2_000;
 
@@ -98,9 +101,16 @@ impl Portal {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 Err("the portal refuses the token of this gateway".to_owned())
             }
-            status => Err(format!("the portal answers {status}")),
+            status => Err(format!("the portal answers {status}{}", detail(answer).await)),
         }
     }
+}
+
+/// The sentence of a refusal, after a colon; empty without one.
+async fn detail(answer: Response) -> String {
+    let text = read(answer, MAX_PROBLEM_BYTES).await.unwrap_or_default();
+    let problem = serde_json::from_slice::<Problem>(&text);
+    problem.map(|problem| format!(": {}", problem.detail)).unwrap_or_default()
 }
 
 /// An error with its causes, which have the details.
@@ -125,4 +135,19 @@ async fn read(mut answer: Response, max_bytes: usize) -> Result<Vec<u8>, String>
         text.extend_from_slice(&part);
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_sentence_of_a_refusal_is_part_of_the_error() {
+        let refused = serde_json::to_string(&Problem::invalid_field("/life", "Correct the clock.")).unwrap();
+        for (text, expected) in [(refused.as_str(), ": Correct the clock."), ("<html>", ""), ("", "")] {
+            assert_eq!(detail(http::Response::new(text.to_owned()).into()).await, expected);
+        }
+        let long = format!("{}{refused}", " ".repeat(MAX_PROBLEM_BYTES));
+        assert_eq!(detail(http::Response::new(long).into()).await, "");
+    }
 }

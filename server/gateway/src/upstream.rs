@@ -6,34 +6,32 @@
 //! connection (`upstream/http2.rs`).
 
 mod http2;
+mod worker;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_serving::retries::Progress;
 use berth_serving::snapshot::{Replica, ReplicaId, ReplicaProtocol, ReplicaToken};
-use berth_types::ids::NodeId;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use nix::sys::socket::{setsockopt, sockopt};
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::bodies::RequestBody;
 use crate::clock::now_ms;
 use http2::{Lines, Stream};
 
-/// The longest way to a replica: connection, TLS and token.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub use worker::WorkerLink;
+
+/// The longest wait for the answer of a worker to a token. The worker gives the port of a replica two seconds.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Milliseconds for which an unused connection is kept. Some servers close theirs after 5 seconds, and a request that
 /// meets the end of its connection cannot be sent again.
 const KEEP_MS: u64 = 4_000;
@@ -43,14 +41,6 @@ const MAX_IDLE: usize = 256;
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of the head of an answer.
 const HEAD_BYTES: usize = 128 << 10;
-
-/// The seconds and counts after which the kernel gives a silent node up.
-const KEEPALIVE_AFTER_S: u32 = 60;
-const KEEPALIVE_EVERY_S: u32 = 15;
-const KEEPALIVE_TRIES: u32 = 4;
-/// Milliseconds without an acknowledgement of sent bytes, after which the kernel gives a silent node up. Questions are
-/// not sent while such bytes wait.
-const UNACKNOWLEDGED_MS: u32 = 120_000;
 
 /// The answers of a worker to a token.
 const CONNECTED: u8 = 0;
@@ -84,23 +74,19 @@ struct Idle {
 /// The way to one replica.
 pub struct Upstream {
     id: ReplicaId,
-    node: NodeId,
-    address: SocketAddr,
+    worker: Arc<WorkerLink>,
     token: ReplicaToken,
-    tls: Arc<ClientConfig>,
     protocol: ReplicaProtocol,
     idle: Mutex<Vec<Idle>>,
     lines: Lines,
 }
 
 impl Upstream {
-    pub fn new(replica: &Replica, protocol: ReplicaProtocol, tls: Arc<ClientConfig>) -> Self {
+    pub fn new(replica: &Replica, protocol: ReplicaProtocol, worker: Arc<WorkerLink>) -> Self {
         Self {
             id: replica.id,
-            node: replica.node,
-            address: replica.address,
+            worker,
             token: replica.token.clone(),
-            tls,
             protocol,
             idle: Mutex::default(),
             lines: Lines::default(),
@@ -108,12 +94,13 @@ impl Upstream {
     }
 
     /// True if this is the way to the replica of another snapshot.
-    pub fn leads_to(&self, replica: &Replica, tls: &Arc<ClientConfig>) -> bool {
-        self.id == replica.id
-            && self.node == replica.node
-            && self.address == replica.address
-            && self.token == replica.token
-            && Arc::ptr_eq(&self.tls, tls)
+    pub fn leads_to(&self, replica: &Replica, worker: &Arc<WorkerLink>) -> bool {
+        self.id == replica.id && self.token == replica.token && Arc::ptr_eq(&self.worker, worker)
+    }
+
+    /// The worker of the replica.
+    pub const fn worker(&self) -> &Arc<WorkerLink> {
+        &self.worker
     }
 
     /// Sends a request, on a kept connection or on a new one, and waits for the head of the answer.
@@ -205,10 +192,7 @@ impl Upstream {
     }
 
     async fn connect(&self) -> Result<SendRequest<RequestBody>, (Progress, String)> {
-        let stream = match timeout(CONNECT_TIMEOUT, self.reach()).await {
-            Ok(reached) => reached?,
-            Err(_) => return Err((Progress::NotConnected, "the worker did not answer in time".to_owned())),
-        };
+        let stream = self.reach().await?;
         let not_begun = |e: hyper::Error| (Progress::NotDelivered, e.to_string());
         let built = http1::Builder::new().max_buf_size(HEAD_BYTES).handshake(TokioIo::new(stream)).await;
         let (sender, connection) = built.map_err(not_begun)?;
@@ -219,46 +203,37 @@ impl Upstream {
         Ok(sender)
     }
 
-    /// Opens a connection to the port of the replica.
+    /// Opens a connection to the port of the replica. Only a missing session with the worker is no connection: what
+    /// follows waits for the program too.
     async fn reach(&self) -> Result<TlsStream<TcpStream>, (Progress, String)> {
-        let unreached = |e: io::Error| (Progress::NotConnected, e.to_string());
-        let stream = TcpStream::connect(self.address).await.map_err(unreached)?;
-        set_options(&stream).map_err(unreached)?;
-        let name = ServerName::from(self.address.ip());
-        let connector = TlsConnector::from(self.tls.clone());
-        let mut stream = connector.connect(name, stream).await.map_err(unreached)?;
-        let (_, session) = stream.get_ref();
-        let node = session.peer_certificates().and_then(<[_]>::first).and_then(crate::trust::node_of);
-        if node != Some(self.node) {
-            return Err((Progress::NotConnected, "another node answers at the address".to_owned()));
-        }
+        let (mut stream, place) = self.worker.open().await?;
+        let reason = match timeout(TOKEN_TIMEOUT, self.send_token(&mut stream, place)).await {
+            Ok(Ok(CONNECTED)) => return Ok(stream),
+            Ok(Ok(UNKNOWN_TOKEN)) => "the worker does not know the token".to_owned(),
+            Ok(Ok(NO_PORT)) => "the port of the replica does not answer".to_owned(),
+            Ok(Ok(TOO_MANY)) => "the replica has too many connections".to_owned(),
+            Ok(Ok(_)) => "the worker gave an unknown answer".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the worker did not answer the token in time".to_owned(),
+        };
+        Err((Progress::NotDelivered, reason))
+    }
+
+    /// Sends the token of the replica, and returns the answer of the worker.
+    async fn send_token(
+        &self,
+        stream: &mut TlsStream<TcpStream>,
+        place: SemaphorePermit<'_>,
+    ) -> io::Result<u8> {
         let token = self.token.reveal().as_bytes();
-        let length = u8::try_from(token.len())
-            .map_err(|_| (Progress::NotConnected, "the token is too long".to_owned()))?;
+        let length = u8::try_from(token.len()).map_err(io::Error::other)?;
         let mut hello = vec![length];
         hello.extend_from_slice(token);
-        stream.write_all(&hello).await.map_err(unreached)?;
-        stream.flush().await.map_err(unreached)?;
-        let reason = match stream.read_u8().await.map_err(unreached)? {
-            CONNECTED => return Ok(stream),
-            UNKNOWN_TOKEN => "the worker does not know the token",
-            NO_PORT => "the port of the replica does not answer",
-            TOO_MANY => "the replica has too many connections",
-            _ => "the worker gave an unknown answer",
-        };
-        Err((Progress::NotDelivered, reason.to_owned()))
+        stream.write_all(&hello).await?;
+        stream.flush().await?;
+        drop(place);
+        stream.read_u8().await
     }
-}
-
-/// Sets the options of a connection to a worker: small parts of a body go at once, and a lost node is noticed without
-/// pings of HTTP/2, for which some servers close a connection.
-fn set_options(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    setsockopt(stream, sockopt::KeepAlive, &true)?;
-    setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_AFTER_S)?;
-    setsockopt(stream, sockopt::TcpKeepInterval, &KEEPALIVE_EVERY_S)?;
-    setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_TRIES)?;
-    Ok(setsockopt(stream, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)?)
 }
 
 /// Sends a request on a connection and waits for the head of the answer.
@@ -282,21 +257,4 @@ async fn exchange(
 fn too_late() -> Failure {
     let reason = "no answer came in time".to_owned();
     Failure { progress: Progress::Sent, is_late: true, reason, request: None }
-}
-
-#[cfg(test)]
-mod tests {
-    use nix::sys::socket::getsockopt;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn small_parts_go_to_a_worker_at_once() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        set_options(&stream).unwrap();
-        assert!(getsockopt(&stream, sockopt::TcpNoDelay).unwrap());
-        assert!(getsockopt(&stream, sockopt::KeepAlive).unwrap());
-        assert_eq!(getsockopt(&stream, sockopt::TcpUserTimeout).unwrap(), UNACKNOWLEDGED_MS);
-    }
 }

@@ -1,22 +1,24 @@
 //! The present snapshot, with its routes and the ways to its replicas.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use berth_serving::routes::Routes;
 use berth_serving::snapshot::{ReplicaId, Snapshot, SnapshotFault};
-use berth_types::ids::ServiceId;
+use berth_types::ids::{NodeId, ServiceId};
 use rustls::ClientConfig;
 
 use crate::service::ServiceState;
 use crate::trust::worker_tls;
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, WorkerLink};
 
 /// A snapshot in use. It never changes.
 pub struct View {
     pub routes: Routes,
     pub services: HashMap<ServiceId, Arc<ServiceState>>,
     upstreams: HashMap<ReplicaId, Arc<Upstream>>,
+    workers: HashMap<(NodeId, SocketAddr), Arc<WorkerLink>>,
     tls: Option<Arc<ClientConfig>>,
 }
 
@@ -40,23 +42,28 @@ impl View {
                 .inspect_err(|error| tracing::error!(error, "the authority of the workers is not readable"))
                 .ok(),
         };
-        let mut upstreams = HashMap::new();
+        let (mut upstreams, mut workers) = (HashMap::new(), HashMap::new());
         if let Some(tls) = &tls {
             let revisions = snapshot.services.iter().flat_map(|service| &service.revisions);
             let replicas = revisions.flat_map(|revision| {
                 revision.replicas.iter().map(move |replica| (revision.replica_protocol, replica))
             });
             for (protocol, replica) in replicas {
+                let place = (replica.node, replica.address);
+                let worker = &*workers.entry(place).or_insert_with(|| {
+                    let known = same.and_then(|last| last.workers.get(&place));
+                    known.cloned().unwrap_or_else(|| Arc::new(WorkerLink::new(place, tls.clone())))
+                });
                 let known = last.and_then(|last| last.upstreams.get(&replica.id));
-                let upstream = match known.filter(|known| known.leads_to(replica, tls)) {
+                let upstream = match known.filter(|known| known.leads_to(replica, worker)) {
                     Some(known) => known.clone(),
-                    None => Arc::new(Upstream::new(replica, protocol, tls.clone())),
+                    None => Arc::new(Upstream::new(replica, protocol, worker.clone())),
                 };
                 upstreams.insert(replica.id, upstream);
             }
         }
         let services = snapshot.services.iter().map(|service| (service.id, state(service.id))).collect();
-        Ok(Self { services, upstreams, tls, routes })
+        Ok(Self { services, upstreams, workers, tls, routes })
     }
 
     /// The way to a replica.

@@ -1,6 +1,6 @@
 //! The gateways, for operators, and their addresses for the callers of services.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use berth_foundation::credentials::new_opaque;
 use berth_foundation::{Caller, Change, Context, Right, idempotency, recheck_operator_right};
@@ -12,6 +12,7 @@ use berth_types::ids::{GatewayId, OrgId};
 use berth_types::lists::ListOptions;
 use berth_types::operators::OperatorRight;
 use berth_types::problems::{FieldError, Problem};
+use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use crate::addresses::{gateway_url, host_of};
@@ -51,12 +52,25 @@ fn wire_gateway(row: StoredGateway, open: &HashMap<i64, i64>, token: Option<Stri
     }
 }
 
-/// The detail of an audit event about a gateway whose blocks of credit ended.
-fn ended_detail(name: &str, ended: &EndedBlocks) -> String {
-    format!(
-        "{name}: {} of its blocks of credit ended, {} micro-units are free again, later charges are forgiven",
-        ended.blocks, ended.freed_micros
-    )
+/// Ends what a gateway did by a number: its blocks of credit, and its share in the faults of services. Returns the
+/// organizations with a charge, and the detail of the audit event.
+async fn end_number(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    gateway: &StoredGateway,
+    now: Timestamp,
+) -> Result<(BTreeSet<OrgId>, String), StoreError> {
+    // Those beyond the most of one transaction end in the loop of lost blocks.
+    let EndedBlocks { blocks, freed_micros, charged } = end_blocks(tx, context, gateway.number, now).await?;
+    let mut detail = format!(
+        "{}: {blocks} of its blocks of credit ended, {freed_micros} micro-units are free again, later charges are forgiven",
+        gateway.name
+    );
+    let counts = store::services::gateway_faults::discard(tx, gateway.number).await?;
+    if counts > 0 {
+        detail.push_str(&format!(", {counts} of its counts of faults by service and hour are void"));
+    }
+    Ok((charged, detail))
 }
 
 /// Checks a new gateway, and writes its address in one form.
@@ -164,8 +178,8 @@ impl GatewayAdmin {
     }
 
     /// Replaces the token of a gateway. The former one is refused at once, and only this answer has the new one. Its
-    /// holder may be a stranger, so its blocks of credit end as those of a removed gateway, and the gateway gets another
-    /// number for new ones.
+    /// holder may be a stranger, so its blocks of credit and its faults of services end as those of a removed gateway, and
+    /// the gateway gets another number for new ones.
     ///
     /// # Errors
     /// The caller lacks the right or a fresh proof, or there is no such gateway.
@@ -181,14 +195,13 @@ impl GatewayAdmin {
             async move {
                 recheck_operator_right(tx, user, OperatorRight::ManageFleet).await?;
                 let number = store::services::gateways::last_number(tx).await? + 1;
-                let found = store::services::gateways::replace_token(tx, id, (&hash, number)).await?;
+                let found = store::services::gateways::replace_token(tx, id, (&hash, number), now).await?;
                 let mut gateway = found.ok_or_else(Problem::not_found)?;
-                // Those beyond the most of one transaction end in the loop of lost blocks.
-                let ended = end_blocks(tx, &context, gateway.number, now).await?;
+                let (charged, detail) = end_number(tx, &context, &gateway, now).await?;
                 gateway.number = number;
-                event.detail = ended_detail(&gateway.name, &ended);
+                event.detail = detail;
                 store::quotas::insert_audit(tx, None, &event).await?;
-                Ok((gateway, ended.charged))
+                Ok((gateway, charged))
             }
             .boxed()
         });
@@ -200,7 +213,7 @@ impl GatewayAdmin {
     }
 
     /// Removes a gateway. Its token is refused at once, and its blocks of credit end: what it reported is charged, the
-    /// rest is free again, and later charges are forgiven.
+    /// rest is free again, and later charges are forgiven. Its faults of services are void.
     pub async fn remove_gateway(&self, caller: &Caller, id: GatewayId) -> Result<(), Problem> {
         self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         self.context.check_proof(caller)?;
@@ -213,11 +226,10 @@ impl GatewayAdmin {
                 recheck_operator_right(tx, user, OperatorRight::ManageFleet).await?;
                 let found = store::services::gateways::remove(tx, id, now).await?;
                 let gateway = found.ok_or_else(Problem::not_found)?;
-                // Those beyond the most of one transaction end in the loop of lost blocks.
-                let ended = end_blocks(tx, &context, gateway.number, now).await?;
-                event.detail = ended_detail(&gateway.name, &ended);
+                let (charged, detail) = end_number(tx, &context, &gateway, now).await?;
+                event.detail = detail;
                 store::quotas::insert_audit(tx, None, &event).await?;
-                Ok(ended.charged)
+                Ok(charged)
             }
             .boxed()
         });

@@ -2,7 +2,7 @@
 //!
 //! The use by hour is the evidence of bills, so a deleted service and a revoked key stay as long as their use.
 
-use berth_store::services::{hosts, retention};
+use berth_store::services::{gateway_faults, hosts, retention};
 use berth_store::{StoreError, Tx};
 use berth_types::ids::ServiceId;
 use berth_types::time::Timestamp;
@@ -56,15 +56,21 @@ fn is_full(deleted: u64) -> bool {
 
 impl Services {
     /// Deletes the records of services after their retention, and what is of no use already: the charges of gateways by
-    /// hour after a day, and the proofs of hosts that no service names.
+    /// hour after a day, their faults after the time of the evidence of promises, and the proofs of hosts that no service
+    /// names.
     ///
     /// # Errors
     /// The database refused one of the deletions; the later ones were not tried.
     pub async fn forget_old(&self) -> Result<(), StoreError> {
         let day_ago = self.context.now().plus_seconds(-DAY_S);
+        let evidence_begin = self.context.now().plus_seconds(-LEAST_USE_DAYS * DAY_S);
         for _ in 0..MAX_BATCHES {
             let work = self.context.db.write(move |tx| {
-                async move { retention::delete_gateway_hours(tx, day_ago, BATCH).await }.boxed()
+                async move {
+                    let charges = retention::delete_gateway_hours(tx, day_ago, BATCH).await?;
+                    Ok(charges.max(gateway_faults::delete_hours(tx, evidence_begin, BATCH).await?))
+                }
+                .boxed()
             });
             if !is_full(work.await?) {
                 break;

@@ -83,9 +83,10 @@ pub struct ServiceFaults {
     pub service: ServiceId,
     /// Requests that were refused while the service had no ready replica.
     pub asleep: u64,
-    /// Requests that reached no replica, although the service had one.
+    /// Requests that reached the worker of no replica, although the service had one.
     pub unreached: u64,
-    /// Requests whose replica was lost: its connection broke, or it was silent.
+    /// Requests whose replica was lost with its worker: its connection broke or it was silent, and then the worker did not
+    /// answer.
     pub lost: u64,
 }
 

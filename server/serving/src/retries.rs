@@ -18,7 +18,7 @@ pub const MAX_TRIES: u32 = 3;
 pub enum Progress {
     /// No connection to the node, or no TLS session.
     NotConnected,
-    /// The worker says that it could not reach the port of the attempt.
+    /// The worker has not said that it reached the port of the attempt.
     NotDelivered,
     /// The replica says by its protocol that it did not begin, as by `REFUSED_STREAM`.
     NotBegun,

@@ -1,8 +1,15 @@
 //! Tests of the replacement of a gateway's token, of the credit of one gateway in an hour, and of its removal.
 
-use serde_json::{Value, json};
+use std::convert::Infallible;
 
-use crate::gateways::{Site, add_key, number, send, sites};
+use axum::body::{Body, Bytes};
+use axum::http::{Request, header};
+use futures::stream;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tower::ServiceExt;
+
+use crate::gateways::{Site, add_key, add_service, number, send, sites};
 use crate::operations::items;
 
 /// Adds a gateway by its route. Returns its address and its token.
@@ -114,6 +121,10 @@ async fn an_ask_beyond_the_amount_of_an_hour_recalls_unspent_blocks() {
         let recalled = send(&site.t.router, ("POST", "credit"), &token, json!([beyond])).await.2;
         let recall = json!([{"Recall": {"block": {"gateway": 1, "life": 1, "number": 1}}}]);
         assert_eq!(recalled, recall, "{engine}");
+        let mut another = beyond.clone();
+        another["content"]["Ask"]["block"]["number"] = json!(3);
+        let recalled = send(&site.t.router, ("POST", "credit"), &token, json!([beyond, another])).await.2;
+        assert_eq!(recalled, recall, "{engine}: once for all asks");
         let report =
             json!({"block": {"gateway": 1, "life": 1, "number": 1}, "size": 0, "spent": 0, "ending": true});
         let messages = json!([{"content": {"Report": report}, "oldest": 0}, beyond]);
@@ -146,6 +157,9 @@ async fn a_new_token_ends_what_a_stranger_did_with_the_former_one() {
             assert_eq!(report(&stolen, life, i64::MAX).await, expected, "{engine} {life}");
             assert_eq!(ask(&stolen, (1, life, i64::MAX)).await.0, expected, "{engine} {life}");
         }
+        let refused = ask(&stolen, (1, i64::MAX, 1)).await.2;
+        let remedy = refused["detail"].as_str().unwrap().ends_with("start it with an empty directory.");
+        assert!(remedy, "{engine}: {refused}");
         let open = "SELECT CAST(COUNT(*) AS BIGINT) FROM credit_blocks WHERE NOT closed";
         assert_eq!(number(t, open).await, 1, "{engine}");
         let replaced = t.post(&site.operator, &format!("{path}/token"), Value::Null).await.expect(200);
@@ -195,5 +209,127 @@ async fn a_removed_gateway_gives_its_credit_back_at_once() {
         assert_eq!(events[0]["detail"], detail, "{engine}");
         let result = t.portal.reconciliations.reconcile().await.unwrap();
         assert_eq!(result.mismatches, Vec::<String>::new(), "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_learns_its_number_after_a_new_token() {
+    for site in sites("gateway_number").await {
+        let (engine, t) = (site.engine, &site.t);
+        let (path, former) = add(&site, "edge-1").await;
+        let poll = async |token: &str, after: u64| {
+            t.portal.gateway_sync.refresh_snapshot().await.unwrap();
+            let path = format!("snapshot?after={after}&wait_s=0");
+            let (status, _, body) = send(&t.router, ("GET", &path), token, Value::Null).await;
+            (status, body["gateway_number"].clone(), body["number"].as_u64().unwrap_or(0))
+        };
+        let (status, gateway, first) = poll(&former, 0).await;
+        assert_eq!((status, gateway), (200, json!(1)), "{engine}");
+        let replaced = t.post(&site.operator, &format!("{path}/token"), Value::Null).await.expect(200);
+        let new = replaced["token"].as_str().unwrap();
+        let (status, gateway, second) = poll(new, first).await;
+        assert_eq!((status, gateway), (200, json!(2)), "{engine}: it has the last snapshot already");
+        assert_eq!(poll(new, second).await.0, 204, "{engine}: equal rows make no snapshot");
+    }
+}
+
+/// Sends a report whose body comes after `during`. Returns the status, and the outcome of `during`.
+async fn report_late<T>(site: &Site, token: &str, body: &Value, during: impl Future<Output = T>) -> (u16, T) {
+    let (begun, begins) = oneshot::channel();
+    let (release, released) = oneshot::channel::<()>();
+    let text = body.to_string();
+    let held = stream::once(async move {
+        begun.send(()).unwrap();
+        released.await.unwrap();
+        Ok::<_, Infallible>(Bytes::from(text))
+    });
+    let request = Request::post("/api/v1/gateway/reports")
+        .header(header::AUTHORIZATION, format!("Bearer {token}"))
+        .body(Body::from_stream(held))
+        .unwrap();
+    let driven = async {
+        begins.await.unwrap();
+        let done = during.await;
+        release.send(()).unwrap();
+        done
+    };
+    let (answer, done) = tokio::join!(site.t.router.clone().oneshot(request), driven);
+    (answer.unwrap().status().as_u16(), done)
+}
+
+#[tokio::test]
+async fn a_report_of_a_former_token_counts_nothing_and_a_repeated_one_once() {
+    for site in sites("gateway_held").await {
+        let (engine, t) = (site.engine, &site.t);
+        let (service, revision) = add_service(t, &site.org, "chat").await;
+        let key = add_key(t, &site.org, 1, None).await;
+        let (path, stolen) = add(&site, "edge-1").await;
+        let report = |life: i64, number: i64| {
+            let used = json!({"service": service, "revision": revision, "key": key, "requests": 1, "errors": 0,
+                "prompt_tokens": 0, "completion_tokens": 0, "token_nanos": 0, "first_byte": []});
+            json!({"life": life, "number": number, "version": "0.1.0", "snapshot": 1, "loads": [],
+                "uses": [used], "drained": []})
+        };
+        let replace = async || {
+            let replaced = t.post(&site.operator, &format!("{path}/token"), Value::Null).await.expect(200);
+            replaced["token"].as_str().unwrap().to_owned()
+        };
+        let requests = "SELECT CAST(COALESCE(SUM(requests), 0) AS BIGINT) FROM service_use";
+        let ahead = t.portal.context.now().plus_seconds(86_000).millis();
+        let (status, token) = report_late(&site, &stolen, &report(ahead, 1), replace()).await;
+        assert_eq!((status, number(t, requests).await), (401, 0), "{engine}");
+        // An idle report brings loads, which decide the number of replicas.
+        let mut idle = report(1, 1);
+        idle["uses"] = json!([]);
+        assert_eq!(send(&t.router, ("POST", "reports"), &token, idle.clone()).await.0, 200, "{engine}");
+        idle["number"] = json!(2);
+        let (status, token) = report_late(&site, &token, &idle, replace()).await;
+        assert_eq!(status, 401, "{engine}");
+        let life = t.portal.context.now().millis();
+        // The answer is lost and the token replaced: the gateway sends the report again.
+        let (first, again) = (report(life, 1), report(life, 1));
+        assert_eq!(send(&t.router, ("POST", "reports"), &token, first).await.0, 200, "{engine}");
+        let token = replace().await;
+        for (body, expected) in [(again, 1), (report(life, 2), 2)] {
+            assert_eq!(send(&t.router, ("POST", "reports"), &token, body).await.0, 200, "{engine}");
+            assert_eq!(number(t, requests).await, expected, "{engine}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_faults_of_a_gateway_end_with_its_token() {
+    for site in sites("gateway_faults").await {
+        let (engine, t) = (site.engine, &site.t);
+        let (service, _) = add_service(t, &site.org, "chat").await;
+        let ((first, stolen), (second, other)) = (add(&site, "edge-1").await, add(&site, "edge-2").await);
+        let report = async |token: &str, number: i64, (asleep, unreached, lost): (u64, u64, u64)| {
+            let faults =
+                json!([{"service": service, "asleep": asleep, "unreached": unreached, "lost": lost}]);
+            let body = json!({"life": 1, "number": number, "version": "0.1.0", "snapshot": 1, "loads": [],
+                "uses": [], "faults": faults, "drained": []});
+            assert_eq!(send(&t.router, ("POST", "reports"), token, body).await.0, 200, "{engine}");
+        };
+        let sum = async |column: &str, table: &str| {
+            number(t, &format!("SELECT CAST(COALESCE(SUM({column}), 0) AS BIGINT) FROM {table}")).await
+        };
+        let counted = async || (sum("refused", "service_faults").await, sum("lost", "service_faults").await);
+        report(&stolen, 1, (3, 2, 1)).await;
+        report(&stolen, 2, (4, 0, 0)).await;
+        report(&other, 1, (0, 0, 5)).await;
+        assert_eq!(counted().await, (9, 6), "{engine}");
+        let replaced = t.post(&site.operator, &format!("{first}/token"), Value::Null).await.expect(200);
+        assert_eq!(counted().await, (0, 5), "{engine}");
+        let events = items(t, &site.operator, "/operator/audit-events?action=gateway.token_replaced").await;
+        let detail = events[0]["detail"].as_str().unwrap();
+        assert!(detail.ends_with(", 1 of its counts of faults by service and hour are void"), "{detail}");
+        report(replaced["token"].as_str().unwrap(), 3, (7, 0, 0)).await;
+        t.call(&site.operator, "DELETE", &second, Value::Null).await.expect(204);
+        assert_eq!(counted().await, (7, 0), "{engine}");
+        for (days, left) in [(40, 7), (2, 0)] {
+            t.clock.advance_s(days * 86_400);
+            t.portal.services.forget_old().await.unwrap();
+            assert_eq!(sum("refused", "gateway_faults").await, left, "{engine}");
+        }
     }
 }

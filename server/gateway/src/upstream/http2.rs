@@ -19,7 +19,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{CONNECT_TIMEOUT, Connection, Failure, HEAD_BYTES, Upstream, too_late};
+use super::worker::{HANDSHAKE_TIMEOUT, PLACE_TIMEOUT};
+use super::{Connection, Failure, HEAD_BYTES, TOKEN_TIMEOUT, Upstream, too_late};
 use crate::bodies::{KeptBody, RequestBody};
 use crate::clock::now_ms;
 
@@ -36,6 +37,8 @@ const CONNECTION_BYTES: u32 = STREAM_BYTES * MAX_STREAMS as u32;
 const MAX_RESET_STREAMS: usize = 256;
 /// Milliseconds for which an unused connection is kept. A request that meets its end was not begun.
 const KEEP_MS: u64 = 60_000;
+/// The longest wait for a connection, also for one that another request opens.
+const OPEN_TIMEOUT: Duration = PLACE_TIMEOUT.saturating_add(HANDSHAKE_TIMEOUT).saturating_add(TOKEN_TIMEOUT);
 /// The host of a request whose caller named none.
 const NO_HOST: &str = "replica";
 
@@ -194,7 +197,7 @@ impl Upstream {
                 answer => return answer.map_err(|(failure, _)| failure),
             }
         }
-        match timeout(CONNECT_TIMEOUT, self.open_line()).await {
+        match timeout(OPEN_TIMEOUT, self.open_line()).await {
             Ok(Ok(opened)) => {
                 self.exchange_on(opened, request, longest).await.map_err(|(failure, _)| failure)
             }
@@ -202,9 +205,10 @@ impl Upstream {
                 Err(Failure { progress, is_late: false, reason, request: Some(Box::new(request)) })
             }
             Err(_) => {
-                let reason = "the worker did not answer in time".to_owned();
-                let request = Some(Box::new(request));
-                Err(Failure { progress: Progress::NotConnected, is_late: false, reason, request })
+                let is_reached = self.worker.is_reached();
+                let progress = if is_reached { Progress::NotDelivered } else { Progress::NotConnected };
+                let reason = "no connection was open in time".to_owned();
+                Err(Failure { progress, is_late: false, reason, request: Some(Box::new(request)) })
             }
         }
     }

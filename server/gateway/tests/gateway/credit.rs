@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::replica::{Server, Worker};
-use crate::stage::{KEY, Stage, chat, eventually, key};
+use crate::stage::{KEY, Stage, chat, eventually, key, snapshot};
 
 const ANSWER: &str = r#"{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":10}}"#;
 
@@ -76,4 +76,30 @@ async fn lent_amounts_outlast_the_portal_and_a_restart() {
         stage.portal.uses().iter().map(|row| row.requests).sum::<u64>() == 9
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_number_after_a_restart_begins_the_credit_anew() {
+    let mut stage = Stage::new().await;
+    let server = Server::whole(ANSWER);
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    let mut service = chat(vec![worker.replica]);
+    service.nano_per_completion_token = 100;
+    stage.publish(vec![service.clone()], vec![key(KEY)]).await;
+    let ask = json!({"model": "llama", "max_tokens": 10, "messages": []});
+    assert_eq!(stage.ask(KEY, &ask).send().await.unwrap().status().as_u16(), 200);
+    stage.stop().await;
+    let mut renewed = snapshot(&stage.authority, vec![service], vec![key(KEY)]);
+    renewed.gateway_number += 1;
+    stage.portal.publish(renewed);
+    stage.restart().await;
+    let number = stage.portal.number() as f64;
+    let uses = || async { stage.metric("berth_gateway_snapshot_number").await == Some(number) };
+    eventually("the snapshot with the new number", uses).await;
+    // More than a block of the former number has.
+    for _ in 0..20 {
+        assert_eq!(stage.ask(KEY, &ask).send().await.unwrap().status().as_u16(), 200);
+    }
+    let is_posted = || async { stage.portal.posted.load(Ordering::Relaxed) == 21_000 };
+    eventually("the charges under both numbers", is_posted).await;
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use berth_autoscaling::credit::{Lender, LenderTerms, ToGateway, ToPortal};
+use berth_autoscaling::credit::{Content, Lender, LenderTerms, ToGateway, ToPortal};
 use berth_serving::reports::{GatewayReport, ReportAnswer, ServiceFaults, Use};
 use berth_serving::snapshot::Snapshot;
 use berth_types::time::Timestamp;
@@ -110,6 +110,10 @@ impl Portal {
             }
             "/api/v1/gateway/credit" => {
                 let messages: Vec<ToPortal> = serde_json::from_slice(&body).unwrap();
+                let number = self.snapshot.borrow().as_ref().map(|snapshot| snapshot.gateway_number);
+                if messages.iter().any(|message| Some(gateway(message)) != number) {
+                    return plain(StatusCode::UNPROCESSABLE_ENTITY);
+                }
                 Response::new(serde_json::to_string(&self.lend(&messages)).unwrap())
             }
             _ => plain(StatusCode::NOT_FOUND),
@@ -150,6 +154,14 @@ impl Portal {
             }));
         }
         out
+    }
+}
+
+/// The number of the gateway in a message.
+const fn gateway(message: &ToPortal) -> u64 {
+    match &message.content {
+        Content::Ask(ask) => ask.block.gateway.0,
+        Content::Report(report) => report.block.gateway.0,
     }
 }
 

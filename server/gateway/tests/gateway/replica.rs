@@ -16,6 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
@@ -211,6 +212,10 @@ pub struct Worker {
     pub status: Arc<AtomicU32>,
     /// Connections until now.
     pub connections: Arc<AtomicUsize>,
+    /// Sessions of TLS until now.
+    pub sessions: Arc<AtomicUsize>,
+    /// Its abort ends the listener with all connections.
+    pub listening: AbortHandle,
 }
 
 impl Worker {
@@ -252,25 +257,30 @@ impl Worker {
         let (status, connections) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicUsize::new(0)));
         let (acceptor, token) = (authority.acceptor(named), replica.token.clone());
         let (answers, counted) = (status.clone(), connections.clone());
-        tokio::spawn(async move {
+        let sessions = Arc::new(AtomicUsize::new(0));
+        let begun = sessions.clone();
+        let listening = tokio::spawn(async move {
+            let mut open = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::Relaxed);
                 let status = u8::try_from(answers.load(Ordering::Relaxed)).unwrap();
-                tokio::spawn(connect(acceptor.clone(), stream, token.clone(), (port, status)));
+                let (acceptor, begun) = (acceptor.clone(), begun.clone());
+                open.spawn(connect((acceptor, begun), stream, token.clone(), (port, status)));
             }
         });
-        Self { replica, status, connections }
+        Self { replica, status, connections, sessions, listening: listening.abort_handle() }
     }
 }
 
 /// The handshake of a worker, then bytes both ways.
 async fn connect(
-    acceptor: TlsAcceptor,
+    (acceptor, sessions): (TlsAcceptor, Arc<AtomicUsize>),
     stream: TcpStream,
     token: ReplicaToken,
     (port, status): (SocketAddr, u8),
 ) -> Option<()> {
     let mut stream = acceptor.accept(stream).await.ok()?;
+    sessions.fetch_add(1, Ordering::Relaxed);
     let mut sent = vec![0; stream.read_u8().await.ok()?.into()];
     stream.read_exact(&mut sent).await.ok()?;
     let status = if sent == token.reveal().as_bytes() { status } else { 1 };

@@ -109,4 +109,30 @@ async fn another_protocol_passes_both_ways() {
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).await.unwrap();
     eventually("its end", || async { stage.metric("berth_gateway_in_flight").await == Some(0.0) }).await;
+    eventually("its use in a report", || async { !stage.portal.uses().is_empty() }).await;
+    let row = stage.portal.uses().remove(0);
+    assert_eq!((row.requests, row.first_byte.iter().sum::<u64>()), (1, 0), "it has no first byte");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_has_a_time_to_its_first_byte_only_with_an_answer() {
+    let stage = Stage::new().await;
+    let server = Server::whole("").gated();
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
+    let counts = || {
+        let uses = stage.portal.uses();
+        let requests: u64 = uses.iter().map(|row| row.requests).sum();
+        (requests, uses.iter().flat_map(|row| &row.first_byte).sum::<u64>())
+    };
+    let left = tokio::spawn(stage.get("/s/kelda/digits").send());
+    eventually("the request at the replica", || async { server.count() == 1 }).await;
+    left.abort();
+    eventually("its use in a report", || async { counts().0 == 1 }).await;
+    assert_eq!(counts(), (1, 0), "its caller left before");
+    server.gate.as_ref().unwrap().add_permits(100);
+    let empty = stage.get("/s/kelda/digits").send().await.unwrap();
+    assert_eq!((empty.status(), empty.text().await.unwrap().as_str()), (StatusCode::OK, ""));
+    eventually("both in reports", || async { counts().0 == 2 }).await;
+    assert_eq!(counts(), (2, 1), "the head of an empty answer counts");
 }

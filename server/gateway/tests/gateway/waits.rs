@@ -96,7 +96,49 @@ async fn a_request_that_a_replica_has_begun_is_never_sent_again() {
     assert_eq!(server.count(), 1);
     eventually("the error in a report", || async { stage.portal.uses().iter().any(|row| row.errors == 1) })
         .await;
-    assert!(stage.portal.faults().iter().any(|row| (row.asleep, row.unreached, row.lost) == (0, 0, 1)));
+}
+
+/// The faults in all reports: (asleep, unreached, lost).
+fn faults(stage: &Stage) -> (u64, u64, u64) {
+    let rows = stage.portal.faults();
+    rows.iter().fold((0, 0, 0), |(asleep, unreached, lost), row| {
+        (asleep + row.asleep, unreached + row.unreached, lost + row.lost)
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_is_lost_with_its_worker_and_not_by_its_program() {
+    let stage = Stage::new().await;
+    let server = Server::new(|_| Reply::Nothing).gated();
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
+    server.gate.as_ref().unwrap().add_permits(1);
+    let broken = stage.get(PATH).send().await.unwrap();
+    assert_eq!(broken.status(), StatusCode::BAD_GATEWAY);
+    eventually("the check of the worker", || async { worker.sessions.load(Ordering::Relaxed) == 2 }).await;
+    let asked = tokio::spawn(stage.get(PATH).send());
+    eventually("the request at the replica", || async { server.count() == 2 }).await;
+    worker.listening.abort();
+    assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::BAD_GATEWAY);
+    eventually("the fault in a report", || async { faults(&stage).2 > 0 }).await;
+    assert_eq!(faults(&stage), (0, 0, 1), "the first fault would be in the journal before");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_port_of_a_program_is_no_fault_of_the_platform() {
+    let stage = Stage::new().await;
+    let worker = Worker::start(&stage.authority, 1, &Server::whole("1")).await;
+    stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
+    for status in [1, 2, 3] {
+        worker.status.store(status, Ordering::Relaxed);
+        let refused = stage.get(PATH).send().await.unwrap();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "{status}");
+    }
+    worker.listening.abort();
+    let refused = stage.get(PATH).send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    eventually("the fault in a report", || async { faults(&stage).1 > 0 }).await;
+    assert_eq!(faults(&stage), (0, 1, 0), "those before would be in the journal before");
 }
 
 #[tokio::test(flavor = "multi_thread")]

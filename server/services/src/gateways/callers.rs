@@ -30,8 +30,8 @@ const COMMON: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// Seconds by which the clock of a gateway may be ahead.
 const MAX_AHEAD_S: i64 = 86_400;
 /// The refusal of a life beyond that: with it a stolen token would outlive all later lives of its gateway.
-pub(super) const LIFE_AHEAD: &str =
-    "The life is more than a day after the clock of the portal. Correct the clock of the gateway.";
+pub(super) const LIFE_AHEAD: &str = "The life is more than a day after the clock of the portal. Correct the clock of the \
+    gateway. Its directory keeps the life, so remove the gateway, add it anew, and start it with an empty directory.";
 
 /// True unless a life, which is the time of its begin in milliseconds, is far in the future.
 pub(super) const fn is_plausible_life(life: i64, now: Timestamp) -> bool {

@@ -9,6 +9,7 @@ use berth_serving::snapshot::{
     Access, Address, Allowed, Key, KeyHash, MAX_REVISION_REPLICAS, MAX_REVISIONS, Model, Name, Protocol,
     RateLimits, Replica, ReplicaId, ReplicaProtocol, ReplicaToken, Revision, Service, Snapshot, VERSION,
 };
+use berth_store::services::gateways;
 use berth_store::services::snapshots::{self, HostRow, KeyRow, ReplicaRow, RevisionRow, ServiceRow};
 use berth_store::{StoreError, Tx};
 use berth_types::ids::{InferenceKeyId, JobId, OrgId, RevisionId, ServiceId};
@@ -24,6 +25,8 @@ pub(super) struct Rows {
     pub revisions: Vec<RevisionRow>,
     pub replicas: Vec<ReplicaRow>,
     pub keys: Vec<KeyRow>,
+    /// The numbers of the gateways: a gateway learns its own from a snapshot.
+    pub gateways: Vec<i64>,
 }
 
 impl Rows {
@@ -34,6 +37,7 @@ impl Rows {
             revisions: snapshots::list_revisions(tx).await?,
             replicas: snapshots::list_replicas(tx).await?,
             keys: snapshots::list_keys(tx, now).await?,
+            gateways: gateways::list_numbers(tx).await?,
         })
     }
 }

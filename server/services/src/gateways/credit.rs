@@ -25,6 +25,8 @@ const RECALL_MS: i64 = 5_000;
 const FORGET_MS: i64 = 60_000;
 /// Seconds after the end of a block for which the portal waits for its gateway.
 const DEADLINE_S: i64 = 86_400;
+/// Recalls for the asks of other gateways in one answer. The others come with the next one.
+const MAX_RECALLS: usize = 5_000;
 /// Lost blocks of one transaction.
 const MAX_LOST: i64 = 500;
 
@@ -63,7 +65,11 @@ impl PendingCredit {
         for block in &done.recalls {
             recalls.entry(block.gateway.0).or_default().insert(*block);
         }
-        recalls.remove(&gateway).unwrap_or_default()
+        let mut due = recalls.remove(&gateway).unwrap_or_default();
+        if let Some(next) = due.iter().nth(MAX_RECALLS).copied() {
+            recalls.insert(gateway, due.split_off(&next));
+        }
+        due
     }
 }
 
@@ -249,6 +255,11 @@ mod tests {
         for (s, late) in [(4, false), (5, true), (59, true), (60, false)] {
             assert_eq!(!pending.find_late(&asks, at(s)).is_empty(), late, "{s}");
         }
+        let many: Vec<BlockId> = (0..MAX_RECALLS as u64 + 3).map(|number| block(4, number)).collect();
+        pending.record(1, &[], &Exchange { recalls: many.clone(), ..Exchange::default() }, at(2));
+        let parts: Vec<BTreeSet<BlockId>> = (0..3).map(|_| pending.record(4, &[], &empty, at(3))).collect();
+        assert_eq!(parts.iter().map(BTreeSet::len).collect::<Vec<usize>>(), [MAX_RECALLS, 3, 0]);
+        assert!(parts.into_iter().flatten().eq(many));
         pending.record(1, &asks, &waits, at(70));
         pending.record(1, &asks, &empty, at(71));
         assert!(pending.find_late(&asks, at(76)).is_empty(), "an answered ask waits no more");

@@ -66,6 +66,8 @@ struct Desk<'a> {
     keys: HashMap<u64, PayingKey>,
     /// The nano-units of closed blocks that the lender counts, by organization.
     closed: HashMap<OrgId, u64>,
+    /// The blocks of the gateway that the answers recall.
+    recalled: HashSet<BlockId>,
     out: Exchange,
 }
 
@@ -86,8 +88,9 @@ pub(super) async fn exchange(
         desk.apply_ask(tx, ask).await?;
     }
     let without_key = credit::list_without_key(tx, messages.gateway, now).await?;
-    let recall = |(life, number): (i64, i64)| ToGateway::Recall { block: own_block(messages, life, number) };
-    desk.out.answers.extend(without_key.into_iter().map(recall));
+    for (life, number) in without_key {
+        desk.recall(own_block(messages, life, number));
+    }
     Ok(desk.out)
 }
 
@@ -114,6 +117,7 @@ impl<'a> Desk<'a> {
             rows: BTreeMap::new(),
             keys: HashMap::new(),
             closed: HashMap::new(),
+            recalled: HashSet::new(),
             out: Exchange::default(),
         };
         desk.read_keys(tx).await?;
@@ -299,9 +303,18 @@ impl<'a> Desk<'a> {
         if unspent.is_empty() {
             return false;
         }
-        self.out.answers.extend(unspent.into_iter().map(|block| ToGateway::Recall { block }));
+        for block in unspent {
+            self.recall(block);
+        }
         self.out.waiting.push(ask.block);
         true
+    }
+
+    /// Recalls a block of the gateway, once for all asks. So the answers fit what a gateway reads.
+    fn recall(&mut self, block: BlockId) {
+        if self.recalled.insert(block) {
+            self.out.answers.push(ToGateway::Recall { block });
+        }
     }
 
     /// Stores a granted block, and sorts the recalls by their gateway.
@@ -326,7 +339,8 @@ impl<'a> Desk<'a> {
                     }
                     self.out.answers.push(message);
                 }
-                ToGateway::Recall { .. } | ToGateway::Noted(_) => self.out.answers.push(message),
+                ToGateway::Recall { .. } => self.recall(block),
+                ToGateway::Noted(_) => self.out.answers.push(message),
             }
         }
         if waits {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use berth_service_types::services::ServiceAccess;
 use berth_serving::reports::{BUCKETS, GatewayReport, MAX_VERSION_BYTES, ReportAnswer, ServiceFaults, Use};
+use berth_store::services::gateway_faults;
 use berth_store::services::promise_evidence::{self as evidence, FaultyService};
-use berth_store::services::uses_intake::{self as intake, StoredUse, UsedKey, UsedRevision};
+use berth_store::services::uses_intake::{self as intake, StoredCaller, StoredUse, UsedKey, UsedRevision};
 use berth_store::types::JsonColumn;
 use berth_store::{StoreError, Tx};
-use berth_types::ids::{GatewayId, InferenceKeyId, RevisionId, ServiceId};
+use berth_types::ids::{InferenceKeyId, RevisionId, ServiceId};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -93,8 +94,13 @@ fn counted_faults(row: &ServiceFaults, has_devices: bool) -> (i64, i64) {
 }
 
 /// Counts the faults of a report in the present hour, except those that the organization made: it stopped the service, or
-/// its program or its submission failed.
-async fn count_faults(tx: &mut Tx<'_>, faults: &[ServiceFaults], now: Timestamp) -> Result<(), StoreError> {
+/// its program or its submission failed. They count until the token of their gateway ends, which may be stolen.
+async fn count_faults(
+    tx: &mut Tx<'_>,
+    gateway: i64,
+    faults: &[ServiceFaults],
+    now: Timestamp,
+) -> Result<(), StoreError> {
     let services: BTreeSet<ServiceId> = faults.iter().map(|row| row.service).collect();
     let services = services.iter().map(ToString::to_string).collect();
     let found = evidence::list_faulty(tx, services, now.plus_seconds(-FAILED_S)).await?;
@@ -104,6 +110,7 @@ async fn count_faults(tx: &mut Tx<'_>, faults: &[ServiceFaults], now: Timestamp)
         let counts = counted_faults(row, service.has_devices);
         if counts != (0, 0) {
             evidence::add_faults(tx, (service.id, hour(now)), counts, MAX_SUM).await?;
+            gateway_faults::add(tx, (gateway, service.id, hour(now)), counts, MAX_SUM).await?;
         }
     }
     Ok(())
@@ -173,19 +180,20 @@ async fn count_uses(tx: &mut Tx<'_>, uses: &[Use], now: Timestamp) -> Result<Vec
     Ok(counted)
 }
 
-/// Counts a report, unless it is counted already.
+/// Counts a report, unless it is counted already or its token is replaced.
 async fn count(
     tx: &mut Tx<'_>,
-    gateway: GatewayId,
+    gateway: &StoredCaller,
     (life, number): (i64, i64),
     report: &GatewayReport,
     now: Timestamp,
 ) -> Result<Counted, StoreError> {
-    if !intake::record_report(tx, gateway, (life, number), &report.version, now).await? {
+    let caller = (gateway.id, gateway.token_hash.as_str());
+    if !intake::record_report(tx, caller, (life, number), &report.version, now).await? {
         return Ok(Counted::default());
     }
     if !report.faults.is_empty() {
-        count_faults(tx, &report.faults, now).await?;
+        count_faults(tx, gateway.number, &report.faults, now).await?;
     }
     let uses = if report.uses.is_empty() { Vec::new() } else { count_uses(tx, &report.uses, now).await? };
     let ignored = report.uses.len().saturating_sub(uses.len());
@@ -215,7 +223,7 @@ impl GatewaySync {
     /// Counts the report of a gateway once, and passes its loads on.
     ///
     /// # Errors
-    /// 422 for a bad field. 429 if the gateway sends reports already.
+    /// 422 for a bad field. 429 if the gateway sends reports already. 401 if its token ended while its body came.
     pub(super) async fn count_report(
         &self,
         gateway: &CallingGateway,
@@ -227,18 +235,23 @@ impl GatewaySync {
         let last = (row.life, row.last_report);
         let is_seen = row.last_seen_at.is_some_and(|at| now.millis_since(at) < SEEN_EVERY_MS);
         let is_idle = report.uses.is_empty() && report.faults.is_empty();
-        let counted = if (life, number) <= last {
-            Counted::default()
-        } else if is_idle && is_seen && life == row.life && report.version == row.version {
-            Counted { is_new: true, ..Counted::default() }
+        let is_known = (life, number) <= last;
+        let is_short = is_idle && is_seen && life == row.life && report.version == row.version;
+        let (counted, is_stored) = if is_known || is_short {
+            (Counted { is_new: !is_known, ..Counted::default() }, false)
         } else {
-            let (id, work) = (row.id, Arc::new(report.clone()));
+            let work = Arc::new((row.clone(), report.clone()));
             let done = self.context.db.write(move |tx| {
-                let report = work.clone();
-                async move { count(tx, id, (life, number), &report, now).await }.boxed()
+                let work = work.clone();
+                async move { count(tx, &work.0, (life, number), &work.1, now).await }.boxed()
             });
-            done.await?
+            let counted = done.await?;
+            let is_stored = counted.is_new;
+            (counted, is_stored)
         };
+        if !is_stored {
+            self.check_still_valid(gateway).await?;
+        }
         if counted.ignored > 0 {
             tracing::warn!(
                 gateway = row.number,

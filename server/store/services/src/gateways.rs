@@ -45,6 +45,12 @@ pub async fn last_number(tx: &mut Tx<'_>) -> Result<i64, StoreError> {
     Ok(find!(tx, (i64,), sql)?.map_or(0, |(number,)| number))
 }
 
+/// Lists the numbers of the gateways.
+pub async fn list_numbers(tx: &mut Tx<'_>) -> Result<Vec<i64>, StoreError> {
+    let sql = "SELECT number, id AS row_id FROM gateways WHERE removed_at IS NULL ORDER BY number";
+    Ok(list!(tx, (i64,), sql)?.into_iter().map(|(number,)| number).collect())
+}
+
 /// Lists all gateways by name.
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<StoredGateway>, StoreError> {
     list!(tx, StoredGateway, select_gateways!("ORDER BY name"))
@@ -71,15 +77,18 @@ pub async fn remove(
 }
 
 /// Replaces the hash of the token of a gateway, and its number: what came with the former token is none of the gateway
-/// any more. Returns the gateway before it, if it exists.
+/// any more. The number of the last report stays, because the gateway may repeat that report, except after a life in the
+/// future. Returns the gateway before it, if it exists.
 pub async fn replace_token(
     tx: &mut Tx<'_>,
     id: GatewayId,
     (token_hash, number): (&str, i64),
+    now: Timestamp,
 ) -> Result<Option<StoredGateway>, StoreError> {
     let found = find!(tx, StoredGateway, select_gateways!("AND id = $1"), id)?;
-    let sql = "UPDATE gateways SET token_hash = $2, number = $3, life = 0, last_report = 0, credit_life = 0, \
-               credit_oldest = 0 WHERE id = $1 AND removed_at IS NULL";
-    exec!(tx, sql, id, token_hash, number)?;
+    let sql = "UPDATE gateways SET token_hash = $2, number = $3, credit_life = 0, credit_oldest = 0, \
+               last_report = CASE WHEN life > $4 THEN 0 ELSE last_report END, \
+               life = CASE WHEN life > $4 THEN 0 ELSE life END WHERE id = $1 AND removed_at IS NULL";
+    exec!(tx, sql, id, token_hash, number, now.millis())?;
     Ok(found)
 }

@@ -5,6 +5,7 @@ extern crate berth_database;
 
 pub mod addresses;
 pub mod credit;
+pub mod gateway_faults;
 pub mod gateways;
 pub mod hosts;
 pub mod keys;

@@ -27,17 +27,18 @@ pub async fn find_caller(tx: &mut Tx<'_>, hash: &str) -> Result<Option<StoredCal
     find!(tx, StoredCaller, sql, hash)
 }
 
-/// Records a report by its life and number. Returns false if it, or a later one, is recorded already.
+/// Records a report by its life and number. Returns false if it, or a later one, is recorded already, and if the gateway
+/// has another token by now.
 pub async fn record_report(
     tx: &mut Tx<'_>,
-    gateway: GatewayId,
+    (gateway, token_hash): (GatewayId, &str),
     (life, number): (i64, i64),
     version: &str,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE gateways SET life = $2, last_report = $3, version = $4, last_seen_at = $5 WHERE id = $1 \
-               AND removed_at IS NULL AND (life < $2 OR (life = $2 AND last_report < $3))";
-    Ok(exec!(tx, sql, gateway, life, number, version, now)? == 1)
+               AND token_hash = $6 AND removed_at IS NULL AND (life < $2 OR (life = $2 AND last_report < $3))";
+    Ok(exec!(tx, sql, gateway, life, number, version, now, token_hash)? == 1)
 }
 
 /// A revision with the facts that its use needs.
