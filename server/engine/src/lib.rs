@@ -64,6 +64,7 @@ pub use reason_text::{RequestSummary, explanation, power_shortage_text};
 pub use reasons::{Blocker, PowerShortage, ReservationBlocker, SuggestedChange, WaitReasons};
 pub use reserve::{NamedSlots, Refusal, Window};
 pub use trials::{Snapshot, Trial};
+pub use why::waits_for_own_org;
 
 /// A half open span of time.
 type Span = (Timestamp, Timestamp);

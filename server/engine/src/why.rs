@@ -12,8 +12,8 @@ use super::held::hold_id;
 use super::reasons::{Blocker, ReservationBlocker, SuggestedChange, WaitReasons};
 use super::trials::Trial;
 use super::{
-    Engine, Span, apply, find_node_id, forecast, hold, impossible, inside, node_pools, order, place, ready,
-    run_end, shortage,
+    Engine, Span, WaitingJob, apply, find_node_id, forecast, hold, impossible, inside, node_pools, order,
+    place, ready, run_end, shortage,
 };
 use berth_placement::calendar::{Booking, Exclusions, NodeSlots};
 use berth_placement::cluster::{BookingId, NodeIx, Rank, Slot, missing_storage};
@@ -91,6 +91,28 @@ impl Engine {
         let named = places.into_iter().filter_map(|p| Some((find_node_id(&self.cluster, p.node)?, p.slots)));
         Ok((why, named.collect()))
     }
+}
+
+/// True if the organization of a waiting job itself keeps it waiting: by a limit, by the writer of a volume, or by its own
+/// jobs on the dedicated nodes that it uses alone.
+pub fn waits_for_own_org(engine: &mut Engine, job: JobId, now: Timestamp) -> bool {
+    let Some(WaitingJob { facts, ask, .. }) = engine.jobs.get(&job) else { return false };
+    if facts.volume.is_some() {
+        return true;
+    }
+    let (Some(ask), org, is_reserved) = (*ask, facts.org, facts.inside.is_some()) else { return false };
+    let (need, org) = (ask.need(&engine.cluster), engine.shares.index(org));
+    // A reservation counts against the limits, and its jobs do not.
+    if !is_reserved && !engine.quotas.admits(org, &need) {
+        return true;
+    }
+    if !ask.shape.tenancy.own_only {
+        return false;
+    }
+    let blockers = engine.why(job, now).map(|why| why.blockers).unwrap_or_default();
+    let is_own =
+        |blocker: &Blocker| matches!(blocker, Blocker::OwnNodes { busy: 1.. } | Blocker::Ahead { .. });
+    matches!(blockers.first(), Some(Blocker::OwnNodes { .. })) && blockers.iter().all(is_own)
 }
 
 /// The reasons of a job without a reservation.

@@ -2,6 +2,7 @@
 
 use berth_engine::{
     Blocker, Decision, Engine, Fact, JobFacts, OrgFacts, Refusal, RequestSummary, Window, explanation,
+    waits_for_own_org,
 };
 use berth_placement::calendar::{Booking, BookingKind};
 use berth_placement::cluster::{BookingId, GpuFacts, NodeFacts, Owner};
@@ -266,4 +267,20 @@ fn a_wait_for_own_nodes_is_explained() {
             .starts_with("No node of your organization's own has a whole H100-80GB free: 1 suitable node is")
     );
     assert_eq!(why.earliest, Some(at(3_601)));
+}
+
+#[test]
+fn a_wait_for_own_jobs_on_own_nodes_is_a_wait_for_the_organization_and_one_for_a_closed_node_is_not() {
+    for open in [true, false] {
+        let mut e = Pools { nodes: [Some(1), Some(1)], own_only: [true, false] }.engine();
+        let facts = NodeFacts { open, dedicated_to: Some(org(1)), ..node(2, "H100-80GB", 1) };
+        e.apply(Fact::Node { version: 2, facts }, at(0));
+        for n in 1..=3 {
+            submit(&mut e, job_for(n, 1, boards(1, 1)));
+        }
+        assert_eq!(starts(&e.pass(at(10))).len(), if open { 2 } else { 1 });
+        assert_eq!(waits_for_own_org(&mut e, job_id(3), at(10)), open);
+        restrict(&mut e, 1, false);
+        assert!(!waits_for_own_org(&mut e, job_id(3), at(10)), "it may use all nodes");
+    }
 }

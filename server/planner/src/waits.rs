@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_engine::{Blocker, Engine};
-use berth_engine::{Obstacles, RequestSummary, Snapshot, SuggestedChange, Trial, WaitReasons, explanation};
+use berth_engine::{
+    Obstacles, RequestSummary, Snapshot, SuggestedChange, Trial, WaitReasons, explanation, waits_for_own_org,
+};
 use berth_placement::assignment::AssignedDevice;
 use berth_placement::request::Request;
 use berth_storage::volumes::uses;
+use berth_store::StoreError;
 use berth_store::jobs::StoredJob;
 use berth_store::offerings::StoredOffering;
 use berth_types::ids::{JobId, NodeId, OrgId};
@@ -145,6 +148,16 @@ impl Planner {
             details.proof = self.find_proof(now).await;
         }
         details
+    }
+
+    /// True if one of these queued jobs waits for its own organization: for one of its limits, a volume, or its own nodes.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn is_own_wait(&self, jobs: Vec<JobId>) -> Result<bool, StoreError> {
+        self.refresh().await?;
+        let now = self.context.now();
+        Ok(self.ask(move |engine| jobs.iter().any(|job| waits_for_own_org(engine, *job, now))).await)
     }
 
     /// The reasons of a submission as if it waited, and the devices on which it would start at once, of its

@@ -19,6 +19,7 @@ use std::time::Duration;
 use berth_autoscaling::scaling::{Decision, Report};
 use berth_core::jobs::MachineEvent;
 use berth_foundation::{Change, Context, fault};
+use berth_jobs::jobs::is_own_wait;
 use berth_jobs::{Attempts, Jobs};
 use berth_store::StoreError;
 use berth_store::services::{gateways, replicas};
@@ -46,6 +47,8 @@ const BATCH: usize = 100;
 const PAGE: i64 = 1_000;
 /// The number of no gateway: those of gateways begin with 1.
 const NO_GATEWAY: u64 = 0;
+/// The queued replicas of a service in one question to the engine.
+const MOST_ASKED: usize = 16;
 /// Revisions in memory.
 const MAX_TERMS: usize = 20_000;
 
@@ -223,7 +226,8 @@ impl Controller {
         let memory = state.memories.entry(service).or_default();
         let (inputs, decision) = self.inputs((memory, without_gateway), &rows, &world, now);
         let waiting = decision.as_ref().is_some_and(|decision| decision.load.waiting > 0);
-        let basis = Arc::new(Basis { terms, inputs, decision });
+        let own_wait = self.waits_for_own_org(&rows).await?;
+        let basis = Arc::new(Basis { terms, inputs, decision, own_wait });
         let scheduled = schedules::next_step(&rows.service.scaling.0, now).filter(|_| !world.halted);
         let Some(mut planned) = Planned::new(rows, &basis) else { return Ok(None) };
         wakes::follow(&self.context, service, &planned.moment(&world, &basis, waiting)).await?;
@@ -246,6 +250,15 @@ impl Controller {
         self.end_jobs(&planned).await?;
         self.submit_jobs(memory, &planned).await?;
         Ok(planned.plan.next.into_iter().chain(scheduled).min())
+    }
+
+    /// True if a replica waits in the queue for the organization itself while none has devices.
+    async fn waits_for_own_org(&self, rows: &Rows) -> Result<bool, StoreError> {
+        if rows.is_halted() || rows.has_devices() {
+            return Ok(false);
+        }
+        let queued: Vec<JobId> = rows.queued().take(MOST_ASKED).collect();
+        if queued.is_empty() { Ok(false) } else { is_own_wait(&self.jobs, queued).await }
     }
 
     /// Lets changes of the jobs of a service wake the loop.

@@ -17,7 +17,8 @@ pub struct Moment {
     pub after: ServiceState,
     /// Requests wait at a gateway.
     pub waiting: bool,
-    /// The submission of a replica is refused: the organization lacks credit or quota, or the job can never start.
+    /// The submission of a replica is refused: the organization lacks credit or quota, or the job can never start. Or the
+    /// replicas wait for the organization itself.
     pub refused: bool,
     /// A replica has its devices.
     pub placed: bool,
@@ -30,7 +31,7 @@ enum Step {
     End(Timestamp),
     /// No replica got its devices: the wake is late.
     Fail,
-    /// The organization stopped the service, or its replicas are refused: that is no wake.
+    /// The organization stopped the service, its replicas are refused, or they wait for it: that is no wake.
     Drop,
 }
 

@@ -111,6 +111,23 @@ impl Rows {
         self.service.stopped || self.service.deleted_at.is_some()
     }
 
+    /// The replicas that have not ended and do not drain.
+    fn kept(&self) -> impl Iterator<Item = &LoopReplica> {
+        self.replicas.iter().filter(|row| row.ended_at.is_none() && row.draining_since.is_none())
+    }
+
+    /// True if a replica has devices.
+    pub fn has_devices(&self) -> bool {
+        // Each other state comes after the place of the job.
+        let before = |state| matches!(state, JobState::Queued | JobState::Cancelled);
+        self.kept().any(|row| row.job_state.is_some_and(|state| !before(state)))
+    }
+
+    /// The replicas whose jobs wait in the queue.
+    pub fn queued(&self) -> impl Iterator<Item = JobId> {
+        self.kept().filter(|row| row.job_state == Some(JobState::Queued)).map(|row| row.job_id)
+    }
+
     /// The rows by service.
     pub fn group(world: LoopWorld) -> Vec<Self> {
         let rows = |service: LoopService| {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use berth_autoscaling::scaling::Decision;
 use berth_foundation::Context;
-use berth_store::services::replicas::{self, LoopReplica, LoopRevision, LoopService};
+use berth_store::services::replicas::{self, LoopRevision, LoopService};
 use berth_store::{StoreError, Tx};
 use berth_types::ids::{JobId, RevisionId, ServiceId};
-use berth_types::jobs::JobState;
+use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::memory::decision_text;
@@ -17,6 +17,9 @@ use super::rollout;
 use super::wakes::Moment;
 use super::world::{Rows, Terms, World};
 
+/// The stored end of a wait that lasts.
+const LASTS: Timestamp = Timestamp::from_micros(i64::MAX);
+
 /// The inputs of the plan of a service besides its rows.
 #[derive(Debug)]
 pub struct Basis {
@@ -24,6 +27,16 @@ pub struct Basis {
     pub inputs: Inputs,
     /// The decision about the number of replicas; absent for a stopped service.
     pub decision: Option<Decision>,
+    /// The replicas wait for the organization itself.
+    pub own_wait: bool,
+}
+
+/// The end of the last wait for the organization itself after a plan.
+fn own_wait_until(before: Option<Timestamp>, basis: &Basis) -> Option<Timestamp> {
+    if basis.own_wait {
+        return Some(LASTS);
+    }
+    before.map(|until| until.min(basis.inputs.now))
 }
 
 /// A plan with its rows.
@@ -48,6 +61,7 @@ impl Planned {
         if let Some(decision) = &basis.decision {
             service.decision = decision_text(&service.decision, decision, basis.inputs.now);
         }
+        service.own_wait_until = own_wait_until(service.own_wait_until, basis);
         let after = |row: &LoopRevision| {
             let detail = rollout::number(row).and_then(|number| plan.details.get(&number));
             rollout::store(&plan.rollout, row, detail.map(String::as_str))
@@ -66,19 +80,13 @@ impl Planned {
 
     /// The service before and after the plan, for its wakes. `world` is that of the plan.
     pub fn moment(&self, world: &World, basis: &Basis, waiting: bool) -> Moment {
-        // Each other state comes after the place of the job.
-        let has_devices = |row: &LoopReplica| {
-            row.ended_at.is_none()
-                && row.draining_since.is_none()
-                && row.job_state.is_some_and(|state| !matches!(state, JobState::Queued | JobState::Cancelled))
-        };
         Moment {
             halted: world.halted,
             before: self.rows.service.state,
             after: self.plan.state,
             waiting,
-            refused: !basis.inputs.refused.is_empty(),
-            placed: self.rows.replicas.iter().any(has_devices),
+            refused: basis.own_wait || !basis.inputs.refused.is_empty(),
+            placed: self.rows.has_devices(),
         }
     }
 
@@ -139,4 +147,24 @@ pub async fn write(
         .boxed()
     });
     done.await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_for_the_organization_lasts_until_the_first_plan_without_it() {
+        let mut until = None;
+        let mut stored = Vec::new();
+        for (second, own_wait) in [(1, false), (2, true), (3, true), (4, false), (5, false), (6, true)] {
+            let now = Timestamp::from_micros(0).plus_seconds(second);
+            let inputs = Inputs { now, ..Inputs::default() };
+            let basis = Basis { terms: BTreeMap::new(), inputs, decision: None, own_wait };
+            until = own_wait_until(until, &basis);
+            stored.push(until.map(Timestamp::micros));
+        }
+        let (lasts, ended) = (Some(i64::MAX), Some(4_000_000));
+        assert_eq!(stored, [None, lasts, lasts, ended, ended, lasts]);
+    }
 }

@@ -97,6 +97,7 @@ mod payments;
 mod people;
 mod portal_settings;
 mod ports;
+mod promise_choices;
 mod promise_evidence;
 mod promises;
 mod queue;

@@ -5,9 +5,33 @@ use serde_json::{Value, json};
 use crate::common::engines;
 use crate::gateways::{add_gateway, send};
 use crate::idle_portal::HOUR;
-use crate::operations::{items, schedule_all};
+use crate::operations::{items, put, schedule_all};
 use crate::promises::{LATE_S, Promised, gold};
 use crate::services::run;
+
+/// Seconds after which the counts of the present window are read again.
+const FRESH_S: i64 = 30;
+/// Seconds for which an effect of the organization excuses the platform.
+const EXCUSED_S: i64 = 300;
+
+impl Promised {
+    /// A gateway reports faults.
+    async fn report_faults(&self, token: &str, number: u64, (asleep, unreached): (u64, u64)) {
+        let faults = json!([{"service": self.id, "asleep": asleep, "unreached": unreached, "lost": 0}]);
+        let report = json!({
+            "life": 1, "number": number, "version": "1", "snapshot": 0, "loads": [], "uses": [],
+            "faults": faults, "drained": [],
+        });
+        let (status, _, body) = send(&self.setup.t.router, ("POST", "reports"), token, report).await;
+        assert_eq!(status, 200, "{body}");
+    }
+
+    /// The counts of the present window, read anew.
+    async fn counts(&self) -> Value {
+        self.setup.t.clock.advance_s(FRESH_S);
+        self.shown().await["present"]["evidence"].clone()
+    }
+}
 
 #[tokio::test]
 async fn a_report_that_comes_late_counts_in_the_window_of_its_arrival() {
@@ -59,15 +83,115 @@ async fn faults_that_the_organization_makes_do_not_count() {
         let states = [(sql("stopped = TRUE"), 0), (on.clone(), 5), (failed, 5), (on, 10)];
         for (number, (state, expected)) in (1..).zip(states) {
             assert_eq!(run(&one.location, state).await, 1, "{engine}");
-            let faults = json!([{"service": one.id, "asleep": 3, "unreached": 2, "lost": 0}]);
-            let report = json!({
-                "life": 1, "number": number, "version": "1", "snapshot": 0, "loads": [], "uses": [],
-                "faults": faults, "drained": [],
-            });
-            assert_eq!(send(&t.router, ("POST", "reports"), &token, report).await.0, 200, "{engine}");
-            let present = one.shown().await["present"].clone();
-            assert_eq!(present["evidence"]["requests"]["bad"], expected, "{engine} {number}: {present}");
+            one.report_faults(&token, number, (3, 2)).await;
+            let counts = one.counts().await;
+            assert_eq!(counts["requests"]["bad"], expected, "{engine} {number}: {counts}");
         }
+    }
+}
+
+/// A class with a share of good requests and one of wakes.
+fn requests_and_wakes() -> Value {
+    let mut class = gold();
+    class["terms"]["wake"] = json!({"within_ms": 5_000, "good_ppm": 900_000, "credit_basis_points": 100});
+    class
+}
+
+#[tokio::test]
+async fn a_wait_for_a_limit_of_the_organization_is_no_fault_and_one_for_boards_is() {
+    for (engine, db, location) in engines("promise_quota").await {
+        let one = Promised::new(db, location, requests_and_wakes()).await;
+        let (setup, t) = (&one.setup, &one.setup.t);
+        let token = add_gateway(t, 1).await;
+        let quota = format!("/operator/orgs/{}/quota", setup.org);
+        put(t, &setup.operator, &quota, json!({"running_jobs": 1})).await.expect(200);
+        // A job of the organization reaches its limit, and others have the rest of the four boards.
+        setup.turn(0).await;
+        let job = json!({"name": "x", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 7_200});
+        for _ in 0..3 {
+            t.post(&setup.bob, &format!("/orgs/{}/jobs", setup.other), job.clone()).await.expect(201);
+        }
+        schedule_all(setup).await;
+        one.go_to(60);
+        one.wakes().await;
+        setup.turn(0).await;
+        one.report_faults(&token, 1, (30, 0)).await;
+        let counts = one.counts().await;
+        assert_eq!(counts["requests"], json!({"all": 0, "bad": 0}), "{engine}: {counts}");
+        assert_eq!(counts["wakes"], json!({"all": 0, "bad": 0}), "{engine}: {counts}");
+
+        // Without the limit the replica waits for a board. Requests from before may still end for some minutes.
+        put(t, &setup.operator, &quota, json!({})).await.expect(200);
+        setup.gateway_reports(&one.id, 0, 1);
+        setup.turn(0).await;
+        one.report_faults(&token, 2, (30, 0)).await;
+        assert_eq!(one.counts().await["requests"]["bad"], 0, "{engine}");
+        setup.turn(EXCUSED_S).await;
+        one.report_faults(&token, 3, (30, 0)).await;
+        assert_eq!(one.counts().await["requests"]["bad"], 30, "{engine}");
+
+        // A wake that begins while the boards are in use is late.
+        one.wakes().await;
+        setup.turn(6).await;
+        assert_eq!(one.counts().await["wakes"], json!({"all": 1, "bad": 1}), "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_without_a_revision_for_requests_has_no_faults() {
+    for (engine, db, location) in engines("promise_withdrawn").await {
+        let one = Promised::new(db, location, gold()).await;
+        let (setup, t) = (&one.setup, &one.setup.t);
+        let token = add_gateway(t, 1).await;
+        one.go_to(60);
+        one.report_faults(&token, 1, (3, 0)).await;
+        assert_eq!(one.counts().await["requests"]["bad"], 3, "{engine}: its first revision is on its way");
+        t.post(&setup.ada, &format!("{}/rollback", one.path), Value::Null).await.expect(200);
+        setup.turn(0).await;
+        let shown = t.get(&setup.ada, &one.path).await.expect(200);
+        assert_eq!(shown["detail"], "No revision gets requests.", "{engine}: {shown}");
+        one.report_faults(&token, 2, (30, 0)).await;
+        assert_eq!(one.counts().await["requests"]["bad"], 3, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn the_devices_of_a_draining_replica_excuse_no_fault() {
+    for (engine, db, location) in engines("promise_draining").await {
+        let one = Promised::new(db, location, gold()).await;
+        let (setup, t) = (&one.setup, &one.setup.t);
+        let token = add_gateway(t, 1).await;
+        setup.turn(0).await;
+        one.go_to(60);
+        one.report_faults(&token, 1, (3, 0)).await;
+        assert_eq!(one.counts().await["requests"]["bad"], 0, "{engine}: its program starts");
+        let now = t.portal.context.now().micros();
+        let drain = format!("UPDATE service_replicas SET draining_since = {now} WHERE ended_at IS NULL");
+        assert_eq!(run(&one.location, drain).await, 1, "{engine}");
+        one.report_faults(&token, 2, (3, 0)).await;
+        assert_eq!(one.counts().await["requests"]["bad"], 3, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn the_counts_of_the_present_window_are_read_every_thirty_seconds_at_most() {
+    for (engine, db, location) in engines("promise_fresh").await {
+        let one = Promised::new(db, location, gold()).await;
+        one.add_use(0, 100, 2, 0).await;
+        one.go_to(60);
+        let requests = async || one.shown().await["present"]["evidence"]["requests"]["all"].clone();
+        assert_eq!(requests().await, 100, "{engine}");
+        let more = format!("UPDATE service_use SET requests = 200 WHERE service_id = '{}'", one.id);
+        assert_eq!(run(&one.location, more).await, 1, "{engine}");
+        for (seconds, expected) in [(0, 100), (FRESH_S - 1, 100), (1, 200)] {
+            one.setup.t.clock.advance_s(seconds);
+            assert_eq!(requests().await, expected, "{engine} {seconds}");
+        }
+        // The next window has counts of its own.
+        one.go_to(HOUR - 1);
+        assert_eq!(requests().await, 200, "{engine}");
+        one.go_to(HOUR);
+        assert_eq!(requests().await, 0, "{engine}");
     }
 }
 
@@ -127,13 +251,13 @@ async fn a_wake_counts_until_a_replica_has_its_devices() {
             setup.t.clock.advance_s(seconds);
             schedule_all(setup).await;
             setup.turn(0).await;
-            let evidence = one.shown().await["present"]["evidence"].clone();
-            assert_eq!(evidence["wakes"]["bad"], late, "{engine}: {evidence}");
+            let counts = one.counts().await;
+            assert_eq!(counts["wakes"]["bad"], late, "{engine}: {counts}");
         }
-        assert_eq!(one.shown().await["present"]["evidence"]["wakes"]["all"], 2, "{engine}");
+        assert_eq!(one.counts().await["wakes"]["all"], 2, "{engine}");
         // A stop ends the wake in its own transaction.
         one.wakes().await;
-        assert_eq!(one.shown().await["present"]["evidence"]["wakes"]["all"], 3, "{engine}");
+        assert_eq!(one.counts().await["wakes"]["all"], 3, "{engine}");
         let stop = json!({"stopped": true});
         setup.t.call(&setup.ada, "PATCH", &one.path, stop).await.expect(200);
         let open = "DELETE FROM service_wakes WHERE took_ms IS NULL".to_owned();

@@ -90,7 +90,7 @@ pub struct Promised {
     /// The id of the service.
     pub id: String,
     /// The id of the class.
-    class: String,
+    pub class: String,
     /// The id of an inference key.
     pub key: String,
     /// The begin of the first whole window.

@@ -58,6 +58,36 @@ async fn records_of_services_go_after_their_retention_and_objects_after_their_us
 }
 
 #[tokio::test]
+async fn closed_blocks_of_a_replaced_token_go_after_their_retention() {
+    for site in sites("block_records").await {
+        let (engine, t, org) = (site.engine, &site.t, site.org.as_str());
+        let day = 86_400_000_000_i64;
+        let now = t.portal.context.now().micros();
+        add_gateway(t, 3).await;
+        // No gateway has the numbers 1 and 2 any more, and the gateway 3 is present.
+        for (gateway, closed, until) in [
+            (1, true, now - 399 * day),
+            (1, true, now - 401 * day),
+            (2, false, now - 401 * day),
+            (3, true, 0),
+        ] {
+            let sql = format!(
+                "INSERT INTO credit_blocks (gateway_number, life, number, org_id, key_number, size_nanos, spent_nanos, \
+                 lent_at, until_at, ending, void, closed, hold_id, held_micros, posted_micros) VALUES ({gateway}, 1, \
+                 {until}, '{org}', 1, 0, 0, 0, {until}, FALSE, FALSE, {closed}, 'tr_{gateway}_{until}', 0, 0)"
+            );
+            run(t, sql).await;
+        }
+        let blocks = "SELECT CAST(COUNT(*) AS BIGINT) FROM credit_blocks";
+        t.portal.services.forget_old().await.unwrap();
+        assert_eq!(number(t, blocks).await, 3, "{engine}: the old one of the replaced token is gone");
+        t.clock.advance_s(2 * DAY_S);
+        t.portal.services.forget_old().await.unwrap();
+        assert_eq!(number(t, blocks).await, 2, "{engine}: an open one and one of a present gateway stay");
+    }
+}
+
+#[tokio::test]
 async fn a_row_that_cannot_be_read_stops_its_service_only() {
     for (engine, db, _location) in engines("service_damage").await {
         let setup = IdlePortal::on(db).await;

@@ -26,7 +26,7 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 pub use checks::{no_price, no_such_offering};
-pub use replicas::check_replica_job;
+pub use replicas::{check_replica_job, is_own_wait};
 pub use show::LogEnd;
 
 use self::checks::{

@@ -1,12 +1,12 @@
-//! The check of the job of a replica before a service keeps it.
+//! The check of the job of a replica before a service keeps it, and its waits for the organization itself.
 
-use berth_types::ids::OrgId;
+use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::NewJob;
 use berth_types::problems::Problem;
 
 use super::Jobs;
 use super::checks::{check_references, no_price, no_such_offering};
-use berth_store as store;
+use berth_store::{self as store, StoreError};
 
 /// Refuses a job that could never start or that names unknown objects, as its submission would. Changes nothing.
 ///
@@ -21,4 +21,12 @@ pub async fn check_replica_job(jobs: &Jobs, org: OrgId, spec: &NewJob) -> Result
         store::offerings::find(&mut tx, &spec.offering, now).await?.ok_or_else(no_such_offering)?;
     offering.price.ok_or_else(no_price)?;
     Ok(check_references(&mut tx, org, spec, &offering, now).await?)
+}
+
+/// True if one of these queued replicas waits for its own organization: for one of its limits, a volume, or its own nodes.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn is_own_wait(jobs: &Jobs, replicas: Vec<JobId>) -> Result<bool, StoreError> {
+    jobs.planner.is_own_wait(replicas).await
 }

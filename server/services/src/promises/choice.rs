@@ -2,9 +2,7 @@
 
 use berth_autoscaling::promise::{Promise, PromiseWatch};
 use berth_foundation::{Caller, Change, Right};
-use berth_service_types::promises::{
-    ChosenPromise, JudgedWindow, PresentWindow, PutServicePromise, ServicePromise,
-};
+use berth_service_types::promises::{ChosenPromise, JudgedWindow, PutServicePromise, ServicePromise};
 use berth_store::services::promises::{self as rows, StoredChoice, StoredPromise, StoredWindow};
 use berth_store::{self as store, Tx};
 use berth_types::Page;
@@ -14,8 +12,8 @@ use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
+use super::Promises;
 use super::terms::promise;
-use super::{Promises, evidence};
 
 /// Judged windows in the answer about a choice.
 const SHOWN_WINDOWS: u32 = 20;
@@ -40,27 +38,6 @@ async fn windows(
 ) -> Result<Page<JudgedWindow>, store::StoreError> {
     let rows = rows::list_windows(tx, service, options).await?;
     Ok(options.page(rows, |row| row.begin_at.micros()).map(judged))
-}
-
-/// The window of this moment with its counts so far; `None` before the first whole one.
-async fn present(
-    tx: &mut Tx<'_>,
-    row: &StoredChoice,
-    now: Timestamp,
-) -> Result<Option<PresentWindow>, store::StoreError> {
-    let terms = promise(&row.terms.0);
-    let window = terms.window(now);
-    if window < row.next_window {
-        return Ok(None);
-    }
-    let (begin_at, end_at) = (terms.begin(window), terms.begin(window.saturating_add(1)));
-    let found = evidence::read(tx, row, &terms, (begin_at, end_at), now).await?.evidence;
-    // Without the time for late evidence the window would be due at its end.
-    let terms = Promise { late_s: 0, ..terms };
-    let judgement = PromiseWatch::stored(window).judge(&terms, window, &found, end_at);
-    let misses = judgement.map(|judgement| judgement.misses).unwrap_or_default();
-    let misses = misses.iter().map(ToString::to_string).collect();
-    Ok(Some(PresentWindow { begin_at, end_at, evidence: evidence::wire(&found), misses }))
 }
 
 /// The choice of a class by a service.
@@ -100,10 +77,12 @@ impl Promises {
         let mut tx = conn.tx();
         store::services::services::find(&mut tx, org, id).await?.ok_or_else(Problem::not_found)?;
         let windows = windows(&mut tx, id, &ListOptions::newest(SHOWN_WINDOWS)).await?.items;
-        let Some(row) = rows::find_present(&mut tx, id).await? else {
+        let row = rows::find_present(&mut tx, id).await?;
+        drop(conn);
+        let Some(row) = row else {
             return Ok(ServicePromise { windows, ..ServicePromise::default() });
         };
-        let present = present(&mut tx, &row, self.context.now()).await?;
+        let present = self.present.find(&self.context, &row).await?;
         let StoredChoice { promise_id, name, terms, chosen_at, .. } = row;
         let chosen = ChosenPromise { promise: promise_id, name, terms: terms.0, chosen_at };
         Ok(ServicePromise { chosen: Some(chosen), present, windows })

@@ -1,16 +1,17 @@
 //! The classes of promises, which operators offer.
 
-use berth_foundation::{Caller, Gate, OperatorAct, Right, idempotency, recheck_operator_right};
+use berth_foundation::{Caller, Change, Gate, OperatorAct, Right, idempotency, recheck_operator_right};
 use berth_service_types::promises::{NewPromise, PatchPromise, Promise};
 use berth_store::services::promises::{self as rows, StoredPromise};
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, Tx, WriteError};
 use berth_types::Page;
 use berth_types::change_requests::{ChangeAction, Outcome};
-use berth_types::ids::{ChangeRequestId, OrgId, PromiseId};
+use berth_types::ids::{ChangeRequestId, OrgId, PromiseId, ServiceId};
 use berth_types::lists::ListOptions;
 use berth_types::operators::OperatorRight;
 use berth_types::problems::{FieldError, Problem};
+use berth_types::quotas::AuditEvent;
 use futures::FutureExt;
 
 use super::Promises;
@@ -19,6 +20,8 @@ use crate::checks::is_name;
 
 /// Offered classes of the portal.
 const MAX_PROMISES: i64 = 100;
+/// Services in the event of an organization about the end of a class.
+const MAX_NAMED: usize = 20;
 
 fn wire(row: StoredPromise) -> Promise {
     let StoredPromise { id, name, terms, created_at, created_by } = row;
@@ -49,6 +52,20 @@ fn check_name(name: &str, errors: &mut Vec<FieldError>) {
         let detail = "Use 1 to 40 lower-case letters, digits and hyphens, with a letter first.";
         errors.push(FieldError::new("/name", detail));
     }
+}
+
+/// The end of a class for the audit log of each organization, with the first of its services that had it. The services come
+/// by organization.
+fn ended_texts(class: &str, services: &[(OrgId, ServiceId, String)]) -> Vec<(OrgId, String)> {
+    let own = services.chunk_by(|(org, ..), (next, ..)| org == next);
+    own.filter_map(|own| {
+        let (org, ..) = own.first()?;
+        let more = own.len().saturating_sub(MAX_NAMED);
+        let named: Vec<&str> = own.iter().take(MAX_NAMED).map(|(.., name)| name.as_str()).collect();
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        Some((*org, format!("{class}: no longer the promise of {}{rest}", named.join(", "))))
+    })
+    .collect()
 }
 
 /// Refuses the name of another offered class.
@@ -181,7 +198,8 @@ impl Promises {
         Ok(done.await?)
     }
 
-    /// Ends the offer of a class, and the choices of services that have it. Their whole windows are still judged.
+    /// Ends the offer of a class, and the choices of services that have it, with an event for each of their organizations.
+    /// Their whole windows are still judged.
     ///
     /// # Errors
     /// The caller lacks the right, or the class is not offered.
@@ -190,18 +208,26 @@ impl Promises {
         self.context.check_proof(caller)?;
         let (now, user) = (self.context.now(), caller.user.id);
         let event = self.context.audit_event(caller, "promise.retired", id.to_string(), String::new());
+        let context = self.context.clone();
         let done = self.context.db.try_write(move |tx| {
-            let mut event = event.clone();
+            let (context, mut event) = (context.clone(), event.clone());
             async move {
                 recheck_operator_right(tx, user, OperatorRight::ManageMoney).await?;
                 event.detail = rows::find(tx, id).await?.ok_or_else(Problem::not_found)?.name;
+                let choosing = rows::list_choosing(tx, id).await?;
                 rows::retire(tx, id, now).await?;
                 store::quotas::insert_audit(tx, None, &event).await?;
-                Ok(())
+                for (org, detail) in ended_texts(&event.detail, &choosing) {
+                    let event = AuditEvent { id: context.new_id(now), detail, ..event.clone() };
+                    store::quotas::insert_audit(tx, Some(org), &event).await?;
+                }
+                Ok(choosing)
             }
             .boxed()
         });
-        done.await?;
+        for (_, service, _) in done.await? {
+            self.context.publish(Change::Service(service));
+        }
         Ok(())
     }
 
@@ -230,5 +256,28 @@ impl Promises {
         let mut conn = self.context.db.read().await?;
         let rows = rows::list_page(&mut conn.tx(), options).await?;
         Ok(options.page(rows, |row| row.id).map(wire))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn the_event_of_each_organization_names_its_first_services() {
+        let org = |n: u128| OrgId::from_uuid(Uuid::from_u128(n));
+        let service = |n: u128| (org(n.min(2)), ServiceId::from_uuid(Uuid::from_u128(n)), format!("s{n}"));
+        let texts = |last: u128| ended_texts("gold", &(1..=last).map(service).collect::<Vec<_>>());
+        assert!(texts(0).is_empty());
+        let first = (org(1), "gold: no longer the promise of s1".to_owned());
+        let second = (org(2), "gold: no longer the promise of s2, s3".to_owned());
+        assert_eq!(texts(3), [first.clone(), second]);
+        for (last, end) in [(21, ", s20, s21"), (22, ", s21 and 1 more")] {
+            let texts = texts(last);
+            assert_eq!((texts.len(), &texts[0]), (2, &first));
+            assert!(texts[1].1.ends_with(end), "{texts:?}");
+        }
     }
 }

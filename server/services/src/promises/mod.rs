@@ -7,19 +7,25 @@ mod choice;
 mod classes;
 mod evidence;
 mod judge;
+mod present;
 pub mod routes;
 mod terms;
 
+use std::sync::Arc;
+
 use berth_foundation::Context;
+
+use present::PresentWindows;
 
 /// Promises and their judgement.
 #[derive(Clone)]
 pub struct Promises {
     context: Context,
+    present: Arc<PresentWindows>,
 }
 
 impl Promises {
-    pub const fn new(context: Context) -> Self {
-        Self { context }
+    pub fn new(context: Context) -> Self {
+        Self { context, present: Arc::default() }
     }
 }

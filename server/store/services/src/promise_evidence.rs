@@ -50,24 +50,29 @@ pub async fn add_faults(
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
 pub struct FaultyService {
     pub id: ServiceId,
-    /// A replica has devices, so a request without a replica waits for the program of the organization.
+    /// A request without a replica waits for the organization: a replica has devices and its program starts, or the
+    /// replicas waited for a limit, a volume or the nodes of the organization since the time of the question.
     pub has_devices: bool,
 }
 
-/// Lists those of these services whose faults count: the organization has not stopped or deleted them, and no replica of
-/// them was refused or failed since `failed_since`.
+/// Lists those of these services whose faults count: the organization has not stopped or deleted them, a revision gets
+/// requests or is on its way, and no replica was refused or failed since `failed_since`.
 pub async fn list_faulty(
     tx: &mut Tx<'_>,
     services: Vec<String>,
     failed_since: Timestamp,
 ) -> Result<Vec<FaultyService>, StoreError> {
+    // Gateways send no request to a draining replica, so its devices answer none.
     macro_rules! select_services {
         ($condition:literal) => {
             concat!(
-                "SELECT s.id, EXISTS (SELECT 1 FROM service_replicas p JOIN jobs j ON j.id = p.job_id \
-                 WHERE p.service_id = s.id AND p.ended_at IS NULL \
-                 AND j.state IN ('assigned', 'starting', 'running')) AS has_devices FROM services s \
+                "SELECT s.id, (EXISTS (SELECT 1 FROM service_replicas p JOIN jobs j ON j.id = p.job_id \
+                 WHERE p.service_id = s.id AND p.ended_at IS NULL AND p.draining_since IS NULL \
+                 AND j.state IN ('assigned', 'starting', 'running')) \
+                 OR COALESCE(s.own_wait_until >= $2, FALSE)) AS has_devices FROM services s \
                  WHERE NOT s.stopped AND s.deleted_at IS NULL AND s.state <> 'failed' \
+                 AND EXISTS (SELECT 1 FROM service_revisions r WHERE r.service_id = s.id \
+                 AND r.state IN ('live', 'canary', 'staging')) \
                  AND NOT EXISTS (SELECT 1 FROM service_replicas p WHERE p.service_id = s.id AND p.failed \
                  AND p.ended_at >= $2) AND s.id ",
                 $condition

@@ -42,6 +42,16 @@ pub async fn update(tx: &mut Tx<'_>, row: &StoredPromise) -> Result<(), StoreErr
     exec!(tx, sql, row.id, &row.name, &row.terms).map(|_| ())
 }
 
+/// Lists the services that have a class now, with their names, by organization.
+pub async fn list_choosing(
+    tx: &mut Tx<'_>,
+    id: PromiseId,
+) -> Result<Vec<(OrgId, ServiceId, String)>, StoreError> {
+    let sql = "SELECT c.org_id, c.service_id, s.name FROM service_promises c JOIN services s ON s.id = c.service_id \
+               WHERE c.promise_id = $1 AND c.until_at IS NULL ORDER BY c.org_id, s.name, c.service_id";
+    list!(tx, (OrgId, ServiceId, String), sql, id)
+}
+
 /// Ends the offer of a class, and its choices. Their whole windows are still judged.
 pub async fn retire(tx: &mut Tx<'_>, id: PromiseId, now: Timestamp) -> Result<(), StoreError> {
     let sql = "UPDATE promises SET retired_at = $2 WHERE id = $1 AND retired_at IS NULL";
@@ -106,7 +116,7 @@ macro_rules! select_choices {
     };
 }
 
-/// Adds the choice of a service with the next number.
+/// Adds the choice of a service with the next number. It gets what former choices carried at their end.
 pub async fn choose(tx: &mut Tx<'_>, row: &StoredChoice) -> Result<(), StoreError> {
     let sql = "INSERT INTO service_promises (service_id, number, org_id, promise_id, name, terms, chosen_at, \
                until_at, next_window, due_at, carry_micros) VALUES ($1, \
@@ -125,8 +135,13 @@ pub async fn choose(tx: &mut Tx<'_>, row: &StoredChoice) -> Result<(), StoreErro
         row.next_window,
         row.due_at,
         row.carry_micros
-    )
-    .map(|_| ())
+    )?;
+    let sql = "UPDATE service_promises SET carry_micros = carry_micros + \
+               (SELECT s.promise_carry_micros FROM services s WHERE s.id = $1) \
+               WHERE service_id = $1 AND until_at IS NULL";
+    exec!(tx, sql, row.service_id)?;
+    let sql = "UPDATE services SET promise_carry_micros = 0 WHERE id = $1 AND promise_carry_micros <> 0";
+    exec!(tx, sql, row.service_id).map(|_| ())
 }
 
 /// Finds the present choice of a service.
@@ -140,12 +155,17 @@ pub async fn end(tx: &mut Tx<'_>, service: ServiceId, now: Timestamp) -> Result<
     exec!(tx, sql, service, now).map(|_| ())
 }
 
-/// Deletes a choice without further windows. The present choice of the service gets what it carries.
+/// Deletes a choice without further windows. The present choice of the service gets what it carries, and without one the
+/// next choice.
 pub async fn delete(tx: &mut Tx<'_>, service: ServiceId, number: i64) -> Result<(), StoreError> {
     let sql = "UPDATE service_promises SET carry_micros = carry_micros + COALESCE((SELECT p.carry_micros \
                FROM service_promises p WHERE p.service_id = $1 AND p.number = $2), 0) \
                WHERE service_id = $1 AND number <> $2 AND until_at IS NULL";
-    exec!(tx, sql, service, number)?;
+    if exec!(tx, sql, service, number)? == 0 {
+        let sql = "UPDATE services SET promise_carry_micros = promise_carry_micros + COALESCE((SELECT p.carry_micros \
+                   FROM service_promises p WHERE p.service_id = $1 AND p.number = $2), 0) WHERE id = $1";
+        exec!(tx, sql, service, number)?;
+    }
     exec!(tx, "DELETE FROM service_promises WHERE service_id = $1 AND number = $2", service, number)
         .map(|_| ())
 }

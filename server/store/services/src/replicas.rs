@@ -29,6 +29,8 @@ pub struct LoopService {
     pub detail: String,
     /// The last decision as JSON; empty before the first.
     pub decision: String,
+    /// The end of the last wait for the organization itself; the greatest time while it lasts.
+    pub own_wait_until: Option<Timestamp>,
     pub deleted_at: Option<Timestamp>,
 }
 
@@ -113,6 +115,16 @@ pub async fn mark_unreadable(tx: &mut Tx<'_>, service: ServiceId, detail: &str) 
     Ok(exec!(tx, sql, service, detail)? > 0)
 }
 
+macro_rules! select_loop_services {
+    ($condition:literal) => {
+        concat!(
+            "SELECT id, org_id, name, scaling, rollout, stopped, state, detail, decision, own_wait_until, deleted_at \
+             FROM services WHERE id ",
+            $condition
+        )
+    };
+}
+
 macro_rules! select_replicas {
     ($condition:literal) => {
         concat!(
@@ -141,10 +153,8 @@ macro_rules! select_revisions {
 /// Reads services with their revisions and replicas.
 pub async fn read_world(tx: &mut Tx<'_>, services: &[ServiceId]) -> Result<LoopWorld, StoreError> {
     let ids: Vec<String> = services.iter().map(ToString::to_string).collect();
-    let sqlite = "SELECT id, org_id, name, scaling, rollout, stopped, state, detail, decision, deleted_at FROM services \
-                  WHERE id IN (SELECT value FROM json_each($1))";
-    let postgres = "SELECT id, org_id, name, scaling, rollout, stopped, state, detail, decision, deleted_at FROM services \
-                    WHERE id = ANY($1)";
+    let sqlite = select_loop_services!("IN (SELECT value FROM json_each($1))");
+    let postgres = select_loop_services!("= ANY($1)");
     let found = list_in!(tx, LoopService, sqlite, postgres, ids.clone())?;
     let sqlite = select_revisions!("r.service_id IN (SELECT value FROM json_each($1))");
     let postgres = select_revisions!("r.service_id = ANY($1)");
@@ -269,8 +279,8 @@ pub async fn update_revision(tx: &mut Tx<'_>, row: &LoopRevision) -> Result<(), 
     .map(|_| ())
 }
 
-/// Writes the state of a service and the last decision about its replicas.
+/// Writes the state of a service, the last decision about its replicas, and its wait for the organization itself.
 pub async fn update_service(tx: &mut Tx<'_>, row: &LoopService) -> Result<(), StoreError> {
-    let sql = "UPDATE services SET state = $2, detail = $3, decision = $4 WHERE id = $1";
-    exec!(tx, sql, row.id, row.state, &row.detail, &row.decision).map(|_| ())
+    let sql = "UPDATE services SET state = $2, detail = $3, decision = $4, own_wait_until = $5 WHERE id = $1";
+    exec!(tx, sql, row.id, row.state, &row.detail, &row.decision, row.own_wait_until).map(|_| ())
 }

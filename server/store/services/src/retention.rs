@@ -20,11 +20,12 @@ pub async fn delete_replicas(tx: &mut Tx<'_>, before: Timestamp, most: i64) -> R
     exec!(tx, sql, before, most)
 }
 
-/// Deletes the closed blocks of gateways that were removed before `before`.
+/// Deletes the closed blocks of gateways that were removed before `before`, and those of replaced tokens that ended before
+/// it: no gateway has their number any more.
 pub async fn delete_blocks(tx: &mut Tx<'_>, before: Timestamp, most: i64) -> Result<u64, StoreError> {
     let sql = "DELETE FROM credit_blocks WHERE hold_id IN (SELECT b.hold_id FROM credit_blocks b \
                LEFT JOIN gateways g ON g.number = b.gateway_number \
-               WHERE b.closed AND (g.number IS NULL OR g.removed_at < $1) \
+               WHERE b.closed AND ((g.number IS NULL AND b.until_at < $1) OR g.removed_at < $1) \
                ORDER BY b.hold_id LIMIT $2)";
     exec!(tx, sql, before, most)
 }
