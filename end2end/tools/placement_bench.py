@@ -46,10 +46,12 @@ def inflation(row: MakeRow) -> list[Row]:
             rows.append(row(f"placement-{name}", None, "% allocated", goal, note="TRACES names no such trace"))
             continue
         said = {a["policy"]: a["mean"] for a in answers("inflate", *files)}
-        others = ", ".join(f"{policy} {mean:.2f}" for policy, mean in said.items() if policy != "reach")
-        one = row(f"placement-{name}", said["reach"], "% allocated", goal, least=True, note=others)
-        rows.append(one | {"value": round(said["reach"], 2), "peer": PUBLISHED[name],
-                           "ratio": round(said["reach"] / PUBLISHED[name], 4)})
+        ours, bound = said.pop("reach"), said.pop("bound")
+        others = ", ".join(f"{policy} {mean:.2f}" for policy, mean in said.items())
+        note = f"no rule exceeds {bound:.2f}; {others}"
+        one = row(f"placement-{name}", ours, "% allocated", goal, least=True, note=note)
+        rows.append(one | {"value": round(ours, 2), "peer": PUBLISHED[name], "ratio": round(ours / PUBLISHED[name], 4),
+                           "bound": round(bound, 2), "below_bound": round(bound - ours, 2)})
     return rows
 
 

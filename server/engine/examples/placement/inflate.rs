@@ -1,6 +1,7 @@
 //! The inflation experiment of "Beware of Fragmentation" (Weng et al., ATC 2023): tasks arrive until their
 //! requests are 130 % of the cluster. No task departs, and no task is tried twice.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use berth_placement::cluster::{Cluster, NodeIx, Owner, Rank};
@@ -10,6 +11,7 @@ use berth_placement::shape::Shape;
 use berth_types::ids::{JobId, OrgId};
 use uuid::Uuid;
 
+use crate::bound::bound;
 use crate::trace::{Random, Task, Trace};
 
 /// Places one task and returns its node; `None` if the task does not fit.
@@ -88,8 +90,38 @@ fn allocation<P: Policy>(trace: &Trace, policy: P, seed: u64, mix: Learned) -> f
     sum / count
 }
 
+/// The number of arrived tasks of each shape, averaged over the arrivals whose sum rounds to 100 % of the
+/// cluster.
+fn arrived(trace: &Trace, seed: u64) -> BTreeMap<Shape, f64> {
+    let tasks = arrivals(trace, seed);
+    let mut asked = 0;
+    let mut window = 0..0;
+    for (number, task) in tasks.iter().enumerate() {
+        asked += task.milli;
+        if (asked as f64 / trace.capacity as f64 * 100.0).round() == 100.0 {
+            window = if window.is_empty() { number..number + 1 } else { window.start..number + 1 };
+        }
+    }
+    let mut counts: BTreeMap<Shape, f64> = BTreeMap::new();
+    for (number, task) in tasks.iter().enumerate().take(window.end) {
+        let counted = window.end - number.max(window.start);
+        *counts.entry(task.shape).or_default() += counted as f64 / window.len() as f64;
+    }
+    counts
+}
+
+/// The bound of the allocation in percent. It is linear in the numbers of tasks for fixed prices, so that of
+/// the averaged numbers bounds the averaged allocation.
+fn bound_percent(trace: &Trace, seed: u64) -> f64 {
+    bound(&trace.cluster, &arrived(trace, seed)) / trace.capacity as f64 * 100.0
+}
+
 fn mean<P: Policy + Copy>(trace: &Trace, policy: P, name: &str, seeds: u64, mix: Learned) {
-    let all: Vec<f64> = (42..42 + seeds).map(|seed| allocation(trace, policy, seed, mix)).collect();
+    print_mean(name, seeds, |seed| allocation(trace, policy, seed, mix));
+}
+
+fn print_mean(name: &str, seeds: u64, percent: impl Fn(u64) -> f64) {
+    let all: Vec<f64> = (42..42 + seeds).map(percent).collect();
     let mean = all.iter().sum::<f64>() / all.len() as f64;
     let least = all.iter().copied().fold(f64::MAX, f64::min);
     println!("{{\"policy\": \"{name}\", \"seeds\": {seeds}, \"mean\": {mean:.3}, \"least\": {least:.3}}}");
@@ -103,6 +135,7 @@ pub fn run(trace: &Trace, seeds: u64) {
     mean(trace, Fgd, "fgd", seeds, Learned::Online);
     mean(trace, Fgd, "fgd, mix known", seeds, Learned::Known);
     mean(trace, Reach, "reach", seeds, Learned::Online);
+    print_mean("bound", seeds, |seed| bound_percent(trace, seed));
 }
 
 /// Measures decisions a second: places the whole trace, one decision after the other.

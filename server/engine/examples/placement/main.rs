@@ -1,17 +1,20 @@
 //! Benchmarks of placement. Each prints JSON objects, one a line.
 //!
-//! `placement inflate NODES.csv TASKS.csv [SEEDS]`: the inflation experiment for each policy.
+//! `placement inflate NODES.csv TASKS.csv [SEEDS]`: the inflation experiment for each policy, and a bound
+//! for all of them.
 //! `placement mig [SEEDS]`: the accepted MIG requests on 100 boards at load 1, for four mixes.
 //! `placement replay [SEEDS]`: the waits with and without backfill, and the violated reservations.
 //! `placement passes`: the time of a pass at 10,000 nodes and 100,000 queued jobs.
 //! `placement quotes`: the time of a quote on 1,000 boards with 10,000 bookings.
 //! `placement rate NODES.csv TASKS.csv`: decisions a second with a full queue.
 
+mod bound;
 mod inflate;
 mod mig;
 mod passes;
 mod quotes;
 mod replay;
+mod simplex;
 mod trace;
 
 /// The value of a sorted list below which this fraction of the values lies.
