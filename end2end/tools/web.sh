@@ -32,8 +32,9 @@ if fresh "target/front/web-$mode.key" "$web_key" && [ -f "$web/build-id" ]; then
 code=target/front/code-$mode
 if ! fresh "$code.key" "$code_key" || [ ! -d "$code" ]; then
   say "building the browser part ($mode)"
-  # As a cdylib only here: with both crate types in the manifest fat LTO would be lost.
-  cargo rustc --quiet -p berth-app --lib --crate-type cdylib --no-default-features --features hydrate \
+  # As a cdylib only here: with both crate types in the manifest fat LTO would be lost. By rustc, because clippy leaves
+  # optimizations out where a test run compiles by it.
+  env -u RUSTC_WORKSPACE_WRAPPER cargo rustc --quiet -p berth-app --lib --crate-type cdylib --no-default-features --features hydrate \
     --target wasm32-unknown-unknown --profile "$profile" --target-dir target/front -- -Clink-args=--emit-relocs
   rm -rf "$code" "$code.key"
   # One module for each page that is loaded when it is first visited, some of common code, and one for the rest.
