@@ -9,8 +9,8 @@ cd "$(dirname "$0")/../.."
 mode=${1:-release}
 case $mode in
   release) cargo=(--release -p berth-server -p berth-worker -p berth-gateway -p berth-nvml-sim) programs=target/release web=target/web dist=target/dist ;;
-  # Whole, with the features of all packages together: so nothing of it is built again for the tests.
-  demo) cargo=(--workspace) programs=target/debug web=target/web-demo dist=target/demo ;;
+  # Whole, and with an example of the tests: so the features are those of the tests, and nothing is built again for them.
+  demo) cargo=(--workspace --lib --bins --example clocked) programs=target/debug web=target/web-demo dist=target/demo ;;
   *) echo 'usage: build.sh [release|demo]' >&2; exit 2 ;;
 esac
 end2end/tools/setup.sh

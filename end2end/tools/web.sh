@@ -38,8 +38,9 @@ if ! fresh "$code.key" "$code_key" || [ ! -d "$code" ]; then
     --target wasm32-unknown-unknown --profile "$profile" --target-dir target/front -- -Clink-args=--emit-relocs
   rm -rf "$code" "$code.key"
   # One module for each page that is loaded when it is first visited, some of common code, and one for the rest.
-  # With the features of the whole workspace, or its libraries would be built twice.
-  cargo build --quiet --workspace --bin berth-bundle
+  # With the features of the whole workspace, or its libraries would be built twice; a demo has those of the tests.
+  if [ "$mode" = demo ]; then example=(--example clocked); else example=(); fi
+  cargo build --quiet --workspace --bin berth-bundle "${example[@]}"
   target/debug/berth-bundle "target/front/wasm32-unknown-unknown/$profile/berth_app.wasm" "$code"
   node end2end/tools/join_chunks.mjs "$code" "$npm/.bin/wasm-merge"
   if [ "$mode" = release ]; then
