@@ -14,6 +14,13 @@ export async function axeFindings(page, rules = null) {
   }, rules);
 }
 
+/** The page is drawn in its new colours: transitions are over. */
+export const painted = (page) => page.evaluate(async () => {
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  const transitions = document.getAnimations().filter((animation) => animation instanceof CSSTransition);
+  await Promise.all(transitions.map((transition) => transition.finished.catch(() => {})));
+});
+
 /** A page that is wider than its window, with the first elements beyond its edge. */
 export function widthFindings(page) {
   return page.evaluate(() => {

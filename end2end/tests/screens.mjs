@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { axeFindings, widthFindings } from './checks.mjs';
+import { axeFindings, painted, widthFindings } from './checks.mjs';
 import {
   bearer, boardsFree, inOrg, jobIn, launchBrowser, openPage, ROOT, settled, signIn, signUp, startBarePortal,
   startDemo, waitFor,
@@ -195,13 +195,6 @@ const SCREENS = [
   ['docs', 'operator', '/docs'],
   ['docs-volumes', 'operator', '/docs/volumes'],
 ];
-
-/** The page is drawn in its new colours: transitions are over. */
-const painted = (page) => page.evaluate(async () => {
-  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-  const transitions = document.getAnimations().filter((animation) => animation instanceof CSSTransition);
-  await Promise.all(transitions.map((transition) => transition.finished.catch(() => {})));
-});
 
 /** Faults of the page in its present colours, in words. At night only colours differ from the day. */
 async function wrongs(page, colorScheme) {

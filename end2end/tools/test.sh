@@ -87,6 +87,7 @@ export DIST=$PWD/target/demo
 step 'generated requests' env FUZZ_SEED=1 python3 $tools/fuzz.py 60
 step 'attacks' python3 $tools/attack.py 1500 1
 step 'from training to serving' python3 $tools/digits_service.py
+step 'a race on a budget' python3 $tools/service_budget.py
 # With the tests came the portal whose clock is moved.
 export BERTH_CLOCKED=$PWD/target/debug/examples/clocked
 step 'tests in a browser' node $tools/browser-tests.mjs
