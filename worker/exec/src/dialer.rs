@@ -28,7 +28,8 @@ pub(super) const ACCEPT_WITHIN: Duration = Duration::from_secs(2);
 pub fn run(dir: &Path) -> Result<i32, String> {
     let control = io::stdin().as_fd().try_clone_to_owned().map_err(|e| e.to_string())?;
     let result = enter(dir, false).and_then(|entered| {
-        let dialer = Dialer { entered: &entered, dir, control: control.as_fd(), dials: Vec::new() };
+        let dialer =
+            Dialer { entered: &entered, dir, control: control.as_fd(), dials: Vec::new(), last: None };
         dialer.serve().map_err(|e| e.to_string())
     });
     result.map(|()| 0).inspect_err(|why| {
@@ -51,6 +52,9 @@ struct Dialer<'a> {
     dir: &'a Path,
     control: BorrowedFd<'a>,
     dials: Vec<PendingDial>,
+    /// The port and the place of the last open connection. The search for a place reads the table of all sockets of the
+    /// host, so with many connections it takes longer than all else here.
+    last: Option<(u16, Loopback)>,
 }
 
 /// The result of a wait.
@@ -110,26 +114,38 @@ impl Dialer<'_> {
     }
 
     /// Begins a connection to a port that the attempt listens on.
-    fn begin(&self, number: u32, port: u16) -> Result<PendingDial, DialRefusal> {
-        let at = self.entered.loopback_of(self.dir, port).ok().flatten().ok_or(DialRefusal::NoListener)?;
+    fn begin(&mut self, number: u32, port: u16) -> Result<PendingDial, DialRefusal> {
+        let at = match self.last.filter(|(last, _)| *last == port) {
+            Some((_, at)) => at,
+            None => self.entered.loopback_of(self.dir, port).ok().flatten().ok_or(DialRefusal::NoListener)?,
+        };
         let family = if at.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)
             .map_err(|_| DialRefusal::NoAnswer)?;
         match rustix::net::connect(&socket, &SocketAddr::new(at.address, port)) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
-            Err(_) => return Err(DialRefusal::NoListener),
+            Err(_) => {
+                self.last = None;
+                return Err(DialRefusal::NoListener);
+            }
         }
         Ok(PendingDial { number, port, at, socket, deadline: Instant::now() + ACCEPT_WITHIN })
     }
 
     /// The connection of a dial. `settled`: it is open or has failed.
-    fn finish(&self, dial: PendingDial, settled: bool) -> Result<OwnedFd, DialRefusal> {
+    fn finish(&mut self, dial: PendingDial, settled: bool) -> Result<OwnedFd, DialRefusal> {
         if !settled {
             return Err(DialRefusal::NoAnswer);
         }
         let open = matches!(rustix::net::sockopt::socket_error(&dial.socket), Ok(Ok(())));
         let listens = || self.entered.listens_still(self.dir, dial.port, dial.at).unwrap_or(false);
-        if open && listens() { Ok(dial.socket) } else { Err(DialRefusal::NoListener) }
+        if !open || !listens() {
+            self.last = None;
+            return Err(DialRefusal::NoListener);
+        }
+        // On the network of the host the owner of the port is searched each time.
+        self.last = self.entered.has_own_network().then_some((dial.port, dial.at));
+        Ok(dial.socket)
     }
 }

@@ -108,6 +108,11 @@ impl EnteredAttempt {
         Ok(Some(Loopback { address, addresses }))
     }
 
+    /// True if no process outside the attempt listens in its network.
+    pub(super) const fn has_own_network(&self) -> bool {
+        self.own_network
+    }
+
     /// True if the attempt alone still listens there. Another listener may have taken the port, and a connection to it,
     /// since `loopback_of`.
     pub(super) fn listens_still(&self, dir: &Path, port: u16, at: Loopback) -> Result<bool, String> {
