@@ -246,6 +246,8 @@ class Chaos:
     def __init__(self, data: Path | None) -> None:
         self.site = ServiceSite("2xH100-80GB", data)
         self.jobs: set[str] = set()
+        # Lines of logs that no replica wrote.
+        self.strange: list[str] = []
         try:
             self.service = self.site.create(MODEL, self.revision(), scaling=self.scaling(3))
             self.site.price_tokens(self.service, 1_000_000, 2_000_000)
@@ -358,6 +360,8 @@ class Chaos:
                     word, _, name = line.partition(" ")
                     if word in ("begun", "answered"):
                         (begun if word == "begun" else done)[name] += 1
+                    else:
+                        self.strange.append(f"{job} attempt {attempt}: {line[:200]}")
         return begun, done
 
     def accounted(self, least: int) -> dict[str, int]:
@@ -384,11 +388,16 @@ class Chaos:
         short = max(0, answered - requests[1]) + max(0, answered * COMPLETION_TOKENS - used["completion_tokens"])
         over = max(0, requests[0] - tries) + max(0, used["completion_tokens"] - tries * COMPLETION_TOKENS)
         over += max(0, used["prompt_tokens"] - tries * PROMPT_TOKENS)
+        unlogged = [name for name in counts.answered if name not in begun]
+        for name in unlogged[:10]:
+            print(f"not in a log: begun {name}; answered {done[name]} times", flush=True)
+        for line in self.strange[:10]:
+            print(f"a strange line in a log: {line}", flush=True)
         return {
             "answered": answered, "refused": len(counts.refused), "broken": len(counts.broken), "cut": len(counts.cut),
             "lost": len(counts.lost) + len(counts.given_up), "doubled": sum(times > 1 for times in begun.values()),
             "begun": sum(name in begun for name in counts.refused), "unaccounted": short + over,
-            "unlogged": sum(name not in begun for name in counts.answered),
+            "unlogged": len(unlogged),
             "replicas_began": tries, "replicas_answered": sum(done.values()), "used": used,
         }
 
