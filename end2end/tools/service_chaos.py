@@ -115,6 +115,10 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 128
     daemon_threads = True
 
+    # A traceback comes in pieces without ends of lines, and would stand in one line with the logged word of a request.
+    def handle_error(self, *_):
+        pass
+
 
 Server(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
 """
