@@ -111,7 +111,7 @@ async fn deliver_at_last(delivery: Delivery<'_>) -> Result<Response<AnswerBody>,
             return Err(refusal);
         }
         if !service.permits_retry(Try { progress: failure.progress, is_repeatable: true, tries }) {
-            // What a worker says about a port is the doing of the program.
+            // The answer of a worker about a port depends on the program.
             let is_unreached = failure.progress == Progress::NotConnected;
             return Err(if is_unreached { returned.unreached(&service) } else { service.no_replica() });
         }
