@@ -1,9 +1,11 @@
 //! The answer of a replica on its way to its caller.
+//!
+//! A write to the caller takes longer than all else here, so the parts that have come already go together.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use berth_serving::grpc::{DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE};
@@ -15,6 +17,41 @@ use crate::bodies::{BodyError, CallerFault};
 use crate::exchange::Exchange;
 use crate::grpc::{self, Terms};
 use crate::upstream::{Connection, Upstream};
+
+/// Bytes of the parts that go to the caller together.
+const MERGED_BYTES: usize = 16 << 10;
+
+/// A frame of an answer, or its failure.
+type AnswerFrame = Result<Frame<Bytes>, BodyError>;
+
+/// The parts of an answer that go to the caller together.
+#[derive(Debug, Default)]
+struct MergedParts {
+    parts: Vec<Bytes>,
+    bytes: usize,
+}
+
+impl MergedParts {
+    /// Adds a part. Returns all parts if they are enough for a write.
+    fn push(&mut self, part: Bytes) -> Option<Bytes> {
+        self.bytes = self.bytes.saturating_add(part.len());
+        if !part.is_empty() {
+            self.parts.push(part);
+        }
+        if self.bytes < MERGED_BYTES { None } else { self.remove() }
+    }
+
+    /// Removes all parts, as one.
+    fn remove(&mut self) -> Option<Bytes> {
+        let parts = std::mem::take(&mut self.parts);
+        self.bytes = 0;
+        match parts.as_slice() {
+            [] => None,
+            [only] => Some(only.clone()),
+            several => Some(Bytes::from(several.concat())),
+        }
+    }
+}
 
 /// The form of an answer that the gateway ends itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +76,9 @@ pub struct PassedAnswer {
     kind: AnswerKind,
     /// The fault of the caller in a body that is still on its way.
     fault: Option<Arc<CallerFault>>,
+    merged: MergedParts,
+    /// The frame after the merged parts, which is the last one.
+    last_frame: Option<AnswerFrame>,
     is_ended: bool,
 }
 
@@ -68,41 +108,60 @@ impl PassedAnswer {
             deadline: terms.deadline,
             kind,
             fault,
+            merged: MergedParts::default(),
+            last_frame: None,
             is_ended: false,
         }
     }
 
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<AnswerFrame>> {
         while !self.is_ended {
             if self.is_over() {
-                return self.break_off("the time of the caller is over");
+                self.break_off("the time of the caller is over");
+                break;
             }
-            match Pin::new(&mut self.body).poll_frame(cx) {
+            match self.poll_body(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.last = Instant::now();
-                    if let Some(frame) = self.pass(frame) {
-                        return Poll::Ready(Some(Ok(frame)));
+                    if let Some(parts) = self.pass(frame) {
+                        return Poll::Ready(Some(Ok(Frame::data(parts))));
                     }
                 }
                 Poll::Ready(None) => self.finish(),
-                Poll::Ready(Some(Err(_))) => return self.break_off("the replica broke off its answer"),
+                Poll::Ready(Some(Err(_))) => self.break_off("the replica broke off its answer"),
                 Poll::Pending => {
-                    if self.end.as_mut().poll(cx).is_pending() {
-                        return Poll::Pending;
+                    if let Some(parts) = self.merged.remove() {
+                        return Poll::Ready(Some(Ok(Frame::data(parts))));
                     }
-                    let end = self.last + self.idle;
-                    if end <= Instant::now() {
-                        return self.break_off("the replica stopped in its answer");
-                    }
-                    self.end.as_mut().reset(first(end, self.deadline));
+                    ready!(self.poll_idle(cx));
                 }
             }
         }
-        Poll::Ready(None)
+        let parts = self.merged.remove().map(|parts| Ok(Frame::data(parts)));
+        Poll::Ready(parts.or_else(|| self.last_frame.take()))
+    }
+
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        match &mut self.connection {
+            Some(connection) => connection.poll_frame(&mut self.body, cx),
+            None => Pin::new(&mut self.body).poll_frame(cx),
+        }
+    }
+
+    /// Waits until the replica is silent for too long, and ends the answer then.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(self.end.as_mut().poll(cx));
+        let end = self.last + self.idle;
+        if end <= Instant::now() {
+            self.break_off("the replica stopped in its answer");
+        } else {
+            self.end.as_mut().reset(first(end, self.deadline));
+        }
+        Poll::Ready(())
     }
 
     pub const fn is_ended(&self) -> bool {
-        self.is_ended
+        self.is_ended && self.merged.parts.is_empty() && self.last_frame.is_none()
     }
 
     pub fn size_hint(&self) -> SizeHint {
@@ -114,8 +173,8 @@ impl PassedAnswer {
         self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// Meters a frame. Returns what the caller gets of it.
-    fn pass(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+    /// Meters a frame. Returns the parts for the caller if they are enough for a write.
+    fn pass(&mut self, frame: Frame<Bytes>) -> Option<Bytes> {
         let part = match frame.into_data() {
             Ok(part) => part,
             Err(other) => {
@@ -123,8 +182,9 @@ impl PassedAnswer {
                     self.exchange.note_grpc_status(status);
                 }
                 // Nothing follows trailers.
+                self.last_frame = Some(Ok(other));
                 self.finish();
-                return Some(other);
+                return None;
             }
         };
         let out = self.exchange.pass(part);
@@ -132,7 +192,7 @@ impl PassedAnswer {
         if self.body.is_end_stream() {
             self.finish();
         }
-        (!out.is_empty()).then(|| Frame::data(out))
+        self.merged.push(out)
     }
 
     fn finish(&mut self) {
@@ -145,7 +205,7 @@ impl PassedAnswer {
 
     /// Ends the answer after a fault: a stream of events by a last event, a call of gRPC by its status, any other by the
     /// end of its connection.
-    fn break_off(&mut self, reason: &'static str) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn break_off(&mut self, reason: &'static str) {
         self.is_ended = true;
         self.connection = None;
         let refusal = self.fault.as_ref().and_then(|fault| fault.refusal(0));
@@ -161,11 +221,11 @@ impl PassedAnswer {
             self.exchange.fail(self.upstream.worker());
         }
         tracing::debug!(reason, "an answer broke");
-        Poll::Ready(Some(match self.kind {
+        self.last_frame = Some(match self.kind {
             AnswerKind::Plain => Err(io::Error::other(reason).into()),
             AnswerKind::Events => Ok(Frame::data(Bytes::from(last_event()))),
             AnswerKind::Grpc => Ok(grpc::last_trailers(status, reason)),
-        }))
+        });
     }
 }
 

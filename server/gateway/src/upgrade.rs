@@ -32,7 +32,8 @@ pub struct Upgrade {
 /// Copies both sides in a task of its own. The request is at its replica until the end.
 pub fn connect(upgrade: Upgrade, mut caller: Caller) {
     tokio::spawn(async move {
-        let Upgrade { of_caller, of_replica, connection, mut exchange, idle } = upgrade;
+        let Upgrade { of_caller, of_replica, mut connection, mut exchange, idle } = upgrade;
+        connection.detach();
         let changed = timeout(CHANGE_TIMEOUT, async { tokio::try_join!(of_caller, of_replica) }).await;
         drop(connection);
         let Ok(Ok((of_caller, of_replica))) = changed else { return };

@@ -5,19 +5,20 @@
 //! concurrency, because each belongs to a counted request. A replica that speaks HTTP/2 has many requests on one
 //! connection (`upstream/http2.rs`).
 
+mod http1;
 mod http2;
 mod worker;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use berth_serving::retries::Progress;
 use berth_serving::snapshot::{Replica, ReplicaId, ReplicaProtocol, ReplicaToken};
 use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use hyper::body::{Body, Bytes, Frame, Incoming};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::SemaphorePermit;
@@ -26,6 +27,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::bodies::RequestBody;
 use crate::clock::now_ms;
+use http1::Http1Connection;
 use http2::{Lines, Stream};
 
 pub use worker::WorkerLink;
@@ -51,9 +53,30 @@ const TOO_MANY: u8 = 3;
 /// The share of a request in the connections to its replica, until the end of its answer.
 pub enum Connection {
     /// A whole connection.
-    Http1(SendRequest<RequestBody>),
+    Http1(Http1Connection),
     /// A stream of a connection.
     Http2(Stream),
+}
+
+impl Connection {
+    /// The next frame of the answer on it.
+    pub fn poll_frame(
+        &mut self,
+        body: &mut Incoming,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        match self {
+            Self::Http1(connection) => connection.poll_frame(body, cx),
+            Self::Http2(_) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    /// Lets a task of its own read and write a whole connection.
+    pub fn detach(&mut self) {
+        if let Self::Http1(connection) = self {
+            connection.detach();
+        }
+    }
 }
 
 /// A request that got no answer.
@@ -67,7 +90,7 @@ pub struct Failure {
 }
 
 struct Idle {
-    connection: SendRequest<RequestBody>,
+    connection: Http1Connection,
     since_ms: u64,
 }
 
@@ -123,28 +146,27 @@ impl Upstream {
         mut request: Request<RequestBody>,
         longest: Duration,
     ) -> Result<(Response<Incoming>, Connection), Failure> {
+        let whole = |(answer, connection)| (answer, Connection::Http1(connection));
         while let Some(connection) = self.find_idle() {
-            match exchange(connection, request, longest).await {
+            match connection.exchange(request, longest).await {
                 // The replica has closed the connection meanwhile.
                 Err(Failure { request: Some(unsent), .. }) => request = *unsent,
-                answer => return answer,
+                answered => return answered.map(whole),
             }
         }
         match self.connect().await {
-            Ok(connection) => exchange(connection, request, longest).await,
+            Ok(connection) => connection.exchange(request, longest).await.map(whole),
             Err((progress, reason)) => {
                 Err(Failure { progress, is_late: false, reason, request: Some(Box::new(request)) })
             }
         }
     }
 
-    fn find_idle(&self) -> Option<SendRequest<RequestBody>> {
-        let now = now_ms();
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(last) = idle.pop() {
-            if now.saturating_sub(last.since_ms) >= KEEP_MS {
+    fn find_idle(&self) -> Option<Http1Connection> {
+        while let Some(mut last) = self.remove_idle() {
+            if now_ms().saturating_sub(last.since_ms) >= KEEP_MS {
                 // All others are older.
-                idle.clear();
+                self.lock_idle().clear();
                 return None;
             }
             if last.connection.is_ready() {
@@ -152,6 +174,14 @@ impl Upstream {
             }
         }
         None
+    }
+
+    fn remove_idle(&self) -> Option<Idle> {
+        self.lock_idle().pop()
+    }
+
+    fn lock_idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a connection after the end of an answer.
@@ -169,15 +199,15 @@ impl Upstream {
         }
         let this = self.clone();
         tokio::spawn(async move {
-            if let Ok(Ok(())) = timeout(READY_TIMEOUT, connection.ready()).await {
+            if let Some(connection) = connection.ready().await {
                 this.put(connection);
             }
         });
     }
 
-    fn put(&self, connection: SendRequest<RequestBody>) {
+    fn put(&self, connection: Http1Connection) {
         let since_ms = now_ms();
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.lock_idle();
         if idle.len() < MAX_IDLE {
             idle.push(Idle { connection, since_ms });
         }
@@ -187,20 +217,12 @@ impl Upstream {
     pub fn close_old(&self) {
         let now = now_ms();
         self.lines.close_old(now);
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|idle| now.saturating_sub(idle.since_ms) < KEEP_MS);
+        self.lock_idle().retain(|idle| now.saturating_sub(idle.since_ms) < KEEP_MS);
     }
 
-    async fn connect(&self) -> Result<SendRequest<RequestBody>, (Progress, String)> {
+    async fn connect(&self) -> Result<Http1Connection, (Progress, String)> {
         let stream = self.reach().await?;
-        let not_begun = |e: hyper::Error| (Progress::NotDelivered, e.to_string());
-        let built = http1::Builder::new().max_buf_size(HEAD_BYTES).handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = built.map_err(not_begun)?;
-        tokio::spawn(async move {
-            // Each request has the error of its connection.
-            let _ = connection.with_upgrades().await;
-        });
-        Ok(sender)
+        Http1Connection::new(stream).await.map_err(|e| (Progress::NotDelivered, e.to_string()))
     }
 
     /// Opens a connection to the port of the replica. Only a missing session with the worker is no connection: what
@@ -233,24 +255,6 @@ impl Upstream {
         stream.flush().await?;
         drop(place);
         stream.read_u8().await
-    }
-}
-
-/// Sends a request on a connection and waits for the head of the answer.
-async fn exchange(
-    mut connection: SendRequest<RequestBody>,
-    request: Request<RequestBody>,
-    longest: Duration,
-) -> Result<(Response<Incoming>, Connection), Failure> {
-    let answered = timeout(longest, connection.try_send_request(request)).await;
-    match answered {
-        Ok(Ok(answer)) => Ok((answer, Connection::Http1(connection))),
-        Ok(Err(mut error)) => {
-            let request = error.take_message().map(Box::new);
-            let progress = if request.is_some() { Progress::NotBegun } else { Progress::Sent };
-            Err(Failure { progress, is_late: false, reason: error.error().to_string(), request })
-        }
-        Err(_) => Err(too_late()),
     }
 }
 

@@ -11,14 +11,21 @@ use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-pub(crate) struct PromptStream(TcpStream);
+/// Reads after a write that are acknowledged at once. Programs that stream for longer send without that delay, and an
+/// acknowledgement of each part costs more than the part.
+const PROMPT_READS: u8 = 16;
+
+pub(crate) struct PromptStream {
+    stream: TcpStream,
+    reads_since_write: u8,
+}
 
 impl PromptStream {
     /// Sends small writes at once too.
     pub(crate) fn new(stream: TcpStream) -> Self {
         // A connection without it is slower, not wrong.
         let _ = stream.set_nodelay(true);
-        Self(stream)
+        Self { stream, reads_since_write: 0 }
     }
 }
 
@@ -29,11 +36,13 @@ impl AsyncRead for PromptStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let read = Pin::new(&mut self.0).poll_read(cx, buf);
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         // A full buffer is in the middle of a larger part, which the kernel acknowledges by itself.
-        if read.is_ready() && buf.filled().len() > before && buf.remaining() > 0 {
+        let is_part = read.is_ready() && buf.filled().len() > before && buf.remaining() > 0;
+        if is_part && self.reads_since_write < PROMPT_READS {
+            self.reads_since_write += 1;
             // The kernel forgets it with the next write.
-            let _ = sockopt::set_tcp_quickack(&self.0, true);
+            let _ = sockopt::set_tcp_quickack(&self.stream, true);
         }
         read
     }
@@ -41,7 +50,8 @@ impl AsyncRead for PromptStream {
 
 impl AsyncWrite for PromptStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
+        self.reads_since_write = 0;
+        Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -49,19 +59,20 @@ impl AsyncWrite for PromptStream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
+        self.reads_since_write = 0;
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -79,14 +90,14 @@ mod tests {
         let (mut replica, _) = listener.accept().await.unwrap();
         assert!(!replica.nodelay().unwrap(), "the server leaves the delay on");
         let mut stream = PromptStream::new(stream);
-        assert!(stream.0.nodelay().unwrap());
+        assert!(stream.stream.nodelay().unwrap());
         let mut word = [0; 8];
         for _ in 0..20 {
             stream.write_all(b"ask").await.unwrap();
             replica.read_exact(&mut word[..3]).await.unwrap();
             replica.write_all(b"head").await.unwrap();
             assert!(stream.read(&mut word).await.unwrap() > 0);
-            assert!(sockopt::tcp_quickack(&stream.0).unwrap(), "the head is acknowledged");
+            assert!(sockopt::tcp_quickack(&stream.stream).unwrap(), "the head is acknowledged");
             replica.write_all(b"body").await.unwrap();
             assert!(stream.read(&mut word).await.unwrap() > 0);
         }

@@ -1,0 +1,122 @@
+//! A connection to a replica by HTTP/1.1, which has one request at a time.
+//!
+//! The task of the caller reads and writes it. A task of its own would pass each part of an answer to that of the caller,
+//! which takes longer than all else here.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use berth_serving::retries::Progress;
+use http::{Request, Response};
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
+
+use super::{Failure, HEAD_BYTES, READY_TIMEOUT, too_late};
+use crate::bodies::RequestBody;
+
+/// The reads and writes of a connection. It ends with the connection.
+type Transfer = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
+
+/// A connection with at most one request.
+pub struct Http1Connection {
+    sender: SendRequest<RequestBody>,
+    /// Absent if a task of its own has it, and after the end of the connection.
+    transfer: Option<Transfer>,
+}
+
+impl Http1Connection {
+    /// Begins HTTP/1.1 on an open stream.
+    ///
+    /// # Errors
+    /// The stream is closed.
+    pub(super) async fn new(stream: TlsStream<TcpStream>) -> hyper::Result<Self> {
+        let (sender, connection) =
+            Builder::new().max_buf_size(HEAD_BYTES).handshake(TokioIo::new(stream)).await?;
+        Ok(Self { sender, transfer: Some(Box::pin(connection.with_upgrades())) })
+    }
+
+    /// Reads and writes as much as is possible now.
+    fn advance(&mut self, cx: &mut Context<'_>) {
+        // Each request has the error of its connection.
+        if self.transfer.as_mut().is_some_and(|transfer| transfer.as_mut().poll(cx).is_ready()) {
+            self.transfer = None;
+        }
+    }
+
+    /// Reads and writes without a wait. True if the connection can have its next request.
+    pub(super) fn is_ready(&mut self) -> bool {
+        self.advance(&mut Context::from_waker(Waker::noop()));
+        self.sender.is_ready()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Waits until the connection can have its next request. Returns it if that was in time.
+    pub(super) async fn ready(mut self) -> Option<Self> {
+        self.detach();
+        let is_ready = matches!(timeout(READY_TIMEOUT, self.sender.ready()).await, Ok(Ok(())));
+        is_ready.then_some(self)
+    }
+
+    /// Leaves the reads and writes to a task of its own, for a request whose body and answer do not wait for each other.
+    pub fn detach(&mut self) {
+        if let Some(transfer) = self.transfer.take() {
+            tokio::spawn(transfer);
+        }
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    ///
+    /// # Errors
+    /// No answer came in time.
+    pub(super) async fn exchange(
+        mut self,
+        request: Request<RequestBody>,
+        longest: Duration,
+    ) -> Result<(Response<Incoming>, Self), Failure> {
+        if !matches!(request.body(), RequestBody::Whole(_)) {
+            self.detach();
+        }
+        let mut answer = pin!(self.sender.try_send_request(request));
+        let answered = poll_fn(|cx| {
+            self.advance(cx);
+            answer.as_mut().poll(cx)
+        });
+        match timeout(longest, answered).await {
+            Ok(Ok(answer)) => Ok((answer, self)),
+            Ok(Err(mut error)) => {
+                let request = error.take_message().map(Box::new);
+                let progress = if request.is_some() { Progress::NotBegun } else { Progress::Sent };
+                Err(Failure { progress, is_late: false, reason: error.error().to_string(), request })
+            }
+            Err(_) => Err(too_late()),
+        }
+    }
+
+    /// The next frame of an answer on this connection.
+    pub fn poll_frame(
+        &mut self,
+        body: &mut Incoming,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        if self.transfer.is_none() {
+            return Pin::new(body).poll_frame(cx);
+        }
+        // Only the connection brings a frame, and it wakes this task itself.
+        let mut quiet = Context::from_waker(Waker::noop());
+        let ready = Pin::new(&mut *body).poll_frame(&mut quiet);
+        if ready.is_ready() {
+            return ready;
+        }
+        self.advance(cx);
+        Pin::new(body).poll_frame(if self.transfer.is_some() { &mut quiet } else { cx })
+    }
+}
