@@ -2,8 +2,8 @@
 # Prepares a Debian or Ubuntu machine that has Rust, git and make. Safe to run again: it does only
 # what is missing, and says what it does. usage: setup.sh [test|llama]
 #   (nothing)  what a build and the demo need
-#   test       and what the tests need besides: Postgres and a browser; podman, NVIDIA's binding for Python, numba and
-#              PyTorch where they can be had
+#   test       and what the tests need besides: Postgres and a browser; podman, NVIDIA's binding for Python, nvtop,
+#              numba and PyTorch where they can be had
 #   llama      llama-cpp-python for end2end/tools/service_llama.py
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -118,13 +118,36 @@ npm_packages() {
 
 # NVIDIA's own binding for NVML, and monitoring programs with what they need, which drive the simulated library in tests.
 nvml_programs() {
-  local pins=(nvidia-ml-py==13.580.82 nvitop==1.7.2 gpustat==1.1.1 py3nvml==0.2.7
+  local pins=(nvidia-ml-py==13.580.82 nvitop==1.7.2 gpustat==1.1.1 py3nvml==0.2.7 pyte==0.8.2
     psutil==7.2.2 blessed==1.52.0 jinxed==2.1.0 wcwidth==0.9.4 xmltodict==1.0.4)
   [ "$(cat "$tools/python.version" 2>/dev/null)" != "${pins[*]}" ] || return 0
   python3 -m pip --version >/dev/null 2>&1 || { may_be_root && packages pip3=python3-pip; } || return 1
   say "installing programs for NVML: ${pins[*]}"
   PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --upgrade --target "$tools/python" \
     "${pins[@]}" && echo "${pins[*]}" > "$tools/python.version"
+}
+
+# nvtop, which reads the simulated library in a test. Debian has it in its area contrib. A machine without that area
+# among its sources keeps them as they are: the package is fetched with lists of its own and unpacked.
+debian_nvtop() {
+  command -v nvtop >/dev/null && return 0
+  "$tools/nvtop/usr/bin/nvtop" --version >/dev/null 2>&1 && return 0
+  if apt-cache show nvtop >/dev/null 2>&1; then
+    may_be_root && packages nvtop=nvtop
+    return
+  fi
+  local dir=$tools/nvtop key=/usr/share/keyrings/debian-archive-keyring.gpg
+  mkdir -p "$dir/parts" "$dir/lists/partial" "$dir/cache/archives/partial"
+  # shellcheck disable=SC2016 # apt fills them in
+  apt-get indextargets --format "deb [signed-by=$key]"' $(REPO_URI) $(RELEASE) contrib' 'Identifier: Packages' \
+    'Component: main' 'Origin: Debian' 'Label: Debian' > "$dir/parts/contrib.list"
+  [ -s "$dir/parts/contrib.list" ] || return 1
+  local own=(-qq -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts="$dir/parts"
+    -o Dir::State::lists="$dir/lists" -o Dir::Cache="$dir/cache" -o Acquire::Languages=none -o APT::Sandbox::User=root)
+  say "fetching nvtop"
+  rm -f "$dir"/nvtop_*.deb
+  (cd "$dir" && timeout 120 apt-get "${own[@]}" update && timeout 120 apt-get "${own[@]}" download nvtop) &&
+    dpkg-deb -x "$dir"/nvtop_*.deb "$dir" && "$dir/usr/bin/nvtop" --version >/dev/null
 }
 
 # numba with what it needs, which one test drives the simulated CUDA library by.
@@ -189,6 +212,9 @@ if [ "${1:-}" = test ]; then
     (packages podman=podman runc=runc catatonit=catatonit) || say "images are not tried on this machine"
     (packages ip=iproute2 /usr/sbin/nft=nftables) || say "networks of jobs are not tried on this machine"
     (pytorch) || say "training by PyTorch is not tried on this machine"
+  fi
+  if command -v apt-get >/dev/null; then
+    (debian_nvtop) || say "nvtop is not tried on this machine"
   fi
   (nvml_programs) || say "the programs for NVML are not tried on this machine"
   (numba) || say "numba is not tried on this machine"

@@ -62,6 +62,7 @@ has_gloo='import torch.distributed as d; raise SystemExit(not (d.is_available() 
 if [ -z "${BERTH_TEST_TORCH:-}" ] && /usr/bin/python3 -I -c "$has_gloo" 2>/dev/null; then
   export BERTH_TEST_TORCH=/usr/bin/python3
 fi
+export PATH=$PATH:$PWD/target/tools/nvtop/usr/bin
 export PYTHONPATH=$PWD/target/tools/python:$PWD/target/tools/numba${PYTHONPATH:+:$PYTHONPATH}
 step 'format' cargo fmt --all --check
 step 'structure' python3 $tools/structure.py

@@ -20,7 +20,7 @@ const PAGE_BYTES: u64 = 4_096;
 /// Linux's flag of its own threads, which have no environment and never get one.
 const PF_KTHREAD: u64 = 0x0020_0000;
 /// How old a scan may be for a reading.
-const RECENT: Duration = Duration::from_millis(100);
+pub const RECENT: Duration = Duration::from_millis(100);
 /// So long a scan waits for others to ask for it: several boards are often asked about at the same time.
 const TOGETHER: Duration = Duration::from_millis(1);
 
@@ -75,7 +75,7 @@ pub fn memory_bytes(pid: u32) -> u64 {
 }
 
 /// The processor time that a process has used, in hundredths of a second.
-fn ticks(pid: u32) -> u64 {
+pub fn ticks(pid: u32) -> u64 {
     // utime and stime.
     fields(&stat(pid)).skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum()
 }

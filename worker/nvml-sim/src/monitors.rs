@@ -6,7 +6,12 @@ use nvml_wrapper_sys::bindings::{
     nvmlBAR1Memory_t, nvmlBrandType_enum_NVML_BRAND_GEFORCE as GEFORCE,
     nvmlBrandType_enum_NVML_BRAND_NVIDIA as NVIDIA, nvmlBrandType_t, nvmlClockType_t, nvmlComputeMode_t,
     nvmlConfComputeMemSizeInfo_t, nvmlDevice_t, nvmlDeviceArchitecture_t, nvmlEnableState_t, nvmlPstates_t,
-    nvmlTemperature_t,
+    nvmlTemperature_t, nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_COUNT as THRESHOLDS,
+    nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_GPU_MAX as GPU_MAX,
+    nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_MEM_MAX as MEM_MAX,
+    nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SHUTDOWN as SHUTDOWN,
+    nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SLOWDOWN as SLOWDOWN,
+    nvmlTemperatureThresholds_t,
 };
 
 use crate::boards::{Handle, celsius, nvml, on_board, on_whole_board};
@@ -61,6 +66,20 @@ unsafe fn put_idle_engine(
         put(out, 0)?;
         put(period_us, PERIOD_US)
     }
+}
+
+/// The temperature of a threshold.
+fn threshold(sheet: &Sheet, kind: nvmlTemperatureThresholds_t) -> Result<c_uint, Fault> {
+    let celsius = match kind {
+        SHUTDOWN => sheet.shutdown_celsius,
+        SLOWDOWN => sheet.slowdown_celsius,
+        MEM_MAX => sheet.max_memory_celsius,
+        GPU_MAX => sheet.max_gpu_celsius,
+        // Simulated boards have none of the others.
+        kind if kind < THRESHOLDS => None,
+        _ => return Err(Fault::InvalidArgument),
+    };
+    celsius.ok_or(Fault::NotSupported)
 }
 
 /// The MiB of BAR1 of a board, or the share of a slice.
@@ -259,7 +278,10 @@ nvml! {
         // SAFETY: null or valid, by NVML's contract.
         unsafe { put_number(device, count, |_| Ok(0)) }
     }
-    fn nvmlDeviceGetTemperatureThreshold(device: nvmlDevice_t, _kind: c_uint, _out: *mut c_uint) { absent(device) }
+    fn nvmlDeviceGetTemperatureThreshold(device: nvmlDevice_t, kind: nvmlTemperatureThresholds_t, out: *mut c_uint) {
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put_number(device, out, |sheet| threshold(sheet, kind)) }
+    }
     fn nvmlDeviceGetAutoBoostedClocksEnabled(device: nvmlDevice_t, _is: *mut nvmlEnableState_t, _usual: *mut nvmlEnableState_t) {
         absent(device)
     }

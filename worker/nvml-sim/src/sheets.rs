@@ -39,6 +39,12 @@ pub struct Sheet {
     pub bar1_mib: Option<u64>,
     pub pcie_generation: u32,
     pub pcie_width: u32,
+    /// The temperatures of the driver's thresholds. Records of Ada boards and later ones have only distances from
+    /// them, and an A30 has no record.
+    pub shutdown_celsius: Option<u32>,
+    pub slowdown_celsius: Option<u32>,
+    pub max_memory_celsius: Option<u32>,
+    pub max_gpu_celsius: Option<u32>,
     /// True if the board has a fan of its own.
     pub fan: bool,
     /// True if ECC is enabled.

@@ -1,5 +1,5 @@
-//! The library under programs for Python that others wrote, where they are installed: NVIDIA's own binding, and
-//! monitoring programs.
+//! The library under programs that others wrote, where they are installed: NVIDIA's own binding for Python, and
+//! monitoring programs. Scripts in Python drive them.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
@@ -26,9 +26,10 @@ fn drive(script: &str, arguments: &[&str], fleet: &str) {
     let places = [beside.join("libberth_nvml_sim.so"), beside.join("../libberth_nvml_sim.so")];
     let library = places.into_iter().find(|p| p.exists()).unwrap();
     let dir = tempfile::tempdir().unwrap();
-    // The bindings look for the library by the name that the driver installs.
-    std::os::unix::fs::symlink(library.canonicalize().unwrap(), dir.path().join("libnvidia-ml.so.1"))
-        .unwrap();
+    // The programs look for the library by a name that the driver installs, and nvtop by that for compilers first.
+    for name in ["libnvidia-ml.so.1", "libnvidia-ml.so"] {
+        std::os::unix::fs::symlink(library.canonicalize().unwrap(), dir.path().join(name)).unwrap();
+    }
     let out = Command::new("python3")
         .arg(format!("{}/tests/{script}", env!("CARGO_MANIFEST_DIR")))
         .args(arguments)
@@ -58,5 +59,17 @@ fn monitoring_programs_read_it_as_a_driver() {
     let there: Vec<&str> = programs.into_iter().filter(|program| has(program, program)).collect();
     if !there.is_empty() && has("pynvml", "nvidia-ml-py") {
         drive("witnesses.py", &there, "1xH100-80GB,1xA30,1xL4");
+    }
+}
+
+#[test]
+fn nvtop_reads_it_as_a_driver() {
+    let found = Command::new("nvtop").arg("--version").output();
+    if !found.is_ok_and(|out| out.status.success()) {
+        left_out("nvtop is absent (apt-get install nvtop)");
+        return;
+    }
+    if has("pyte", "pyte") && has("pynvml", "nvidia-ml-py") {
+        drive("nvtop.py", &[], "1xH100-80GB,1xL4,1xRTX-4090,1xT4");
     }
 }

@@ -32,6 +32,10 @@ struct BoardAnswers {
     video_mhz: u32,
     pcie_generation: u32,
     pcie_width: u32,
+    shutdown_celsius: Option<u32>,
+    slowdown_celsius: Option<u32>,
+    max_memory_celsius: Option<u32>,
+    max_gpu_celsius: Option<u32>,
     ecc: bool,
     fan: bool,
     mig: bool,
@@ -124,6 +128,7 @@ fn board_answers(nvml: &Nvml, model: &str, index: u32) -> BoardAnswers {
     unsafe {
         let handle = device.handle();
         let clock = |kind| number(|out| lib.nvmlDeviceGetMaxClockInfo(handle, kind, out)).unwrap();
+        let threshold = |kind| number(|out| lib.nvmlDeviceGetTemperatureThreshold(handle, kind, out));
         let bar1_supported = is_supported(lib.nvmlDeviceGetBAR1MemoryInfo(handle, &raw mut bar1));
         let limits = lib.nvmlDeviceGetPowerManagementLimitConstraints(handle, &raw mut least, &raw mut most);
         assert_eq!(limits, 0);
@@ -148,6 +153,10 @@ fn board_answers(nvml: &Nvml, model: &str, index: u32) -> BoardAnswers {
             video_mhz: clock(3),
             pcie_generation: number(|out| lib.nvmlDeviceGetMaxPcieLinkGeneration(handle, out)).unwrap(),
             pcie_width: number(|out| lib.nvmlDeviceGetMaxPcieLinkWidth(handle, out)).unwrap(),
+            shutdown_celsius: threshold(0),
+            slowdown_celsius: threshold(1),
+            max_memory_celsius: threshold(2),
+            max_gpu_celsius: threshold(3),
             ecc: device.is_ecc_enabled().unwrap().currently_enabled,
             fan: number(|out| lib.nvmlDeviceGetFanSpeed(handle, out)).is_some(),
             mig: device.mig_mode().is_ok(),
