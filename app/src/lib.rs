@@ -130,6 +130,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/operator/fleet") view=routes::HARDWARE ssr=SsrMode::Async/>
                     <Route path=path!("/operator/prices") view=routes::PRICES ssr=SsrMode::Async/>
                     <Route path=path!("/operator/token-prices") view=routes::TOKEN_PRICES ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/promises") view=routes::PROMISES ssr=SsrMode::Async/>
                     <Route path=path!("/operator/orgs") view=routes::ORGS ssr=SsrMode::Async/>
                     <Route path=path!("/operator/changes") view=routes::CHANGES ssr=SsrMode::Async/>
                     <Route path=path!("/operator/people") view=routes::PEOPLE ssr=SsrMode::Async/>

@@ -69,6 +69,7 @@ static OPERATOR: [Group; 2] = [
         links: &[
             ("/operator/prices", "Prices"),
             ("/operator/token-prices", "Prices of tokens"),
+            ("/operator/promises", "Promises"),
             ("/operator/orgs", "Organizations"),
             ("/operator/people", "People"),
             ("/operator/operators", "Operators"),

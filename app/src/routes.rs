@@ -156,6 +156,7 @@ page!(gateways, HOST_NAMES, host_names, load_host_names, operator::host_names::H
 page!(hardware, HARDWARE, hardware, load_hardware, operator::hardware::HardwarePage);
 page!(prices, PRICES, prices, load_prices, operator::prices::PricesPage);
 page!(token_prices, TOKEN_PRICES, token_prices, load_token_prices, operator::token_prices::TokenPricesPage);
+page!(promises, PROMISES, promises, load_promises, operator::promises::PromisesPage);
 page!(people, PEOPLE, people_page, load_people, operator::people::PeoplePage);
 page!(operators, OPERATORS, operators, load_operators, operator::operators::OperatorsPage);
 page!(orgs, ORGS, orgs, load_orgs, operator::orgs::OrgsPage);

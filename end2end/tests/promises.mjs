@@ -1,7 +1,8 @@
-// The judged windows of a promise on the page of its service: a portal whose clock moves by days.
+// The classes of promises on the page of operators, and the judged windows on the page of a service: a portal whose clock
+// moves by days.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { axeFindings, widthFindings } from './checks.mjs';
+import { axeFindings, cutFindings, widthFindings } from './checks.mjs';
 import {
   api, inOrg, launchBrowser, openPage, settled, signIn, signUp, startClockedPortal, startWorker,
 } from './harness.mjs';
@@ -58,4 +59,153 @@ test('judged windows are a table with pages, at both widths', async () => {
     assert.deepEqual([...(await axeFindings(page)), ...(await widthFindings(page)), ...faults], []);
     await close();
   }
+});
+
+const cell = (row, name) => row.locator(`[data-label="${name}"]`).textContent();
+
+/** The page of the promises as somebody, with its rows by their promise. */
+async function openPromises(person, viewport) {
+  const headers = await signIn(portal.url, person);
+  const opened = await openPage(browser, portal.url, { headers, viewport });
+  const { page } = opened;
+  await page.goto('/operator/promises');
+  await settled(page);
+  const rows = page.getByRole('table', { name: 'Offered promises' }).getByRole('row');
+  const button = async (name) => {
+    const found = page.getByRole('button', { name, exact: true });
+    await found.and(page.locator(':enabled')).waitFor();
+    return found;
+  };
+  const findings = async () => [...(await axeFindings(page)), ...(await widthFindings(page)), ...(await cutFindings(page))];
+  return { ...opened, button, findings, call: api(portal.url, headers), row: (name) => rows.filter({ hasText: name }) };
+}
+
+test('an operator offers a promise by the keyboard, and errors are at their fields', async () => {
+  const { page, faults, close, button, findings, call, row } = await openPromises(OPERATOR, SIZES[1]);
+  assert.equal(await cell(row('gold'), 'Availability'), '99.9 %credit 10 %');
+  assert.equal(await cell(row('gold'), 'Wake'), '–');
+  assert.equal(await cell(row('gold'), 'Services'), '1');
+  await (await button('New promise')).press('Enter');
+  const form = page.getByRole('dialog', { name: 'New promise' });
+  const name = form.getByRole('textbox', { name: 'Name' });
+  const input = (part, field) => form.getByRole('group', { name: part, exact: true }).getByRole('textbox', { name: field });
+  await name.press('Enter');
+  await form.getByText('Promise availability, first tokens or wakes.').waitFor();
+  await input('Wake', 'Share').fill('90');
+  await input('Wake', 'Within').fill('901');
+  await input('Wake', 'Credit').fill('2.5');
+  await input('First token', 'Share').fill('95');
+  await input('First token', 'Credit').fill('5');
+  await input('First token', 'Credit').press('Enter');
+  await form.locator('#promise-wake-within[aria-invalid="true"]').waitFor();
+  await form.locator('#promise-first-token-within[aria-invalid="true"]').waitFor();
+  assert.deepEqual([...(await findings()), ...faults], []);
+  await input('Wake', 'Within').fill('12.5');
+  await form.getByRole('combobox', { name: 'Within' }).selectOption('700 ms');
+  await form.getByRole('combobox', { name: 'Window' }).selectOption('week');
+  await form.getByText('Each whole week (UTC, from Thursday) counts.').waitFor();
+  // The portal refuses a bad name, and one in use.
+  await name.fill('Silver');
+  await name.press('Enter');
+  await form.locator('#promise-name[aria-invalid="true"]').waitFor();
+  await name.fill('gold');
+  await name.press('Enter');
+  await form.getByText('The promise gold already exists.').waitFor();
+  await name.fill('silver');
+  await name.press('Enter');
+  await form.waitFor({ state: 'hidden' });
+  await page.getByText('Services can choose silver with its present terms.').waitFor();
+  const { items } = await call('GET', '/operator/promises');
+  assert.deepEqual(items.find((one) => one.name === 'silver').terms, {
+    window: 'week',
+    first_token: { within_ms: 700, good_ppm: 950_000, credit_basis_points: 500 },
+    wake: { within_ms: 12_500, good_ppm: 900_000, credit_basis_points: 250 },
+  });
+  assert.equal(await cell(row('silver'), 'First token'), '95 % within 700 mscredit 5 %');
+  assert.equal(await cell(row('silver'), 'Wake'), '90 % within 12.5 scredit 2.5 %');
+  assert.equal(await cell(row('silver'), 'Services'), '0');
+  assert.deepEqual(await findings(), []);
+  // The two refusals are faults of the console only.
+  assert.deepEqual(faults.filter((fault) => !/\b(409|422)\b/.test(fault)), []);
+  await close();
+});
+
+test('a changed promise keeps its former terms for its services', async () => {
+  const { page, faults, close, button, findings, call, row } = await openPromises(OPERATOR, SIZES[0]);
+  await (await button('Change silver')).click();
+  const form = (name) => page.getByRole('dialog', { name: `Change ${name}` });
+  const first = form('silver').getByRole('group', { name: 'First token', exact: true });
+  assert.equal(await form('silver').getByRole('combobox', { name: 'Window' }).inputValue(), 'week');
+  assert.equal(await form('silver').locator('#promise-wake-within').inputValue(), '12.5');
+  assert.equal(await first.getByRole('combobox', { name: 'Within' }).inputValue(), '0.7');
+  await first.getByRole('textbox', { name: 'Share' }).fill('');
+  await first.getByRole('textbox', { name: 'Credit' }).fill('');
+  await first.getByRole('combobox', { name: 'Within' }).selectOption('Choose a time');
+  await form('silver').getByRole('button', { name: 'Change promise' }).click();
+  await form('silver').waitFor({ state: 'hidden' });
+  assert.equal(await cell(row('silver'), 'First token'), '–');
+
+  // The form of another promise has nothing of the one before.
+  await (await button('Change gold')).click();
+  assert.equal(await form('gold').locator('#promise-wake-within').inputValue(), '');
+  await form('gold').getByText('keep its former terms until they choose it again').waitFor();
+  await form('gold').locator('#promise-availability-share').fill('99');
+  await form('gold').getByRole('button', { name: 'Change promise' }).click();
+  await form('gold').waitFor({ state: 'hidden' });
+  assert.equal(await cell(row('gold'), 'Availability'), '99 %credit 10 %');
+  assert.equal(await cell(row('gold'), 'Services'), '1');
+  const { items } = await call('GET', '/operator/promises');
+  assert.equal(items.find((one) => one.name === 'silver').terms.first_token, undefined);
+  const own = api(portal.url, await signIn(portal.url, tenant));
+  const { chosen } = await own('GET', `/orgs/${tenant.org}${path}/promise`);
+  assert.equal(chosen.terms.availability.good_ppm, 999_000);
+  assert.deepEqual([...(await findings()), ...faults], []);
+  await close();
+});
+
+test('an auditor reads the promises and changes none', async () => {
+  const operator = api(portal.url, await signIn(portal.url, OPERATOR));
+  const auditor = await signUp(portal.url, 'Audit');
+  await operator('POST', '/operator/operators', { email: auditor.email, role: 'auditor', reason: 'Reads the books.' });
+  const { page, faults, close, row } = await openPromises(auditor, SIZES[1]);
+  await row('gold').waitFor();
+  await page.getByText('ask an operator with the role owner or billing.').waitFor();
+  for (const name of ['New promise', 'Change gold', 'Retire gold']) {
+    assert.equal(await page.getByRole('button', { name, exact: true }).count(), 0, name);
+  }
+  assert.deepEqual(faults, []);
+  await close();
+});
+
+test('a promise is retired after a question and a fresh proof', async () => {
+  const { page, faults, close, button, findings, row } = await openPromises(OPERATOR, SIZES[1]);
+  await button('Retire gold');
+  await portal.forward(16 * 60);
+  await (await button('Retire gold')).click();
+  const question = page.getByRole('dialog', { name: 'Retire gold?' });
+  await question.getByText('1 service loses it at once.').waitFor();
+  await question.getByRole('button', { name: 'Keep promise' }).click();
+  await question.waitFor({ state: 'hidden' });
+  await (await button('Retire gold')).click();
+  assert.deepEqual([...(await findings()), ...faults], []);
+  await question.getByRole('button', { name: 'Retire promise' }).click();
+  const proof = page.getByRole('dialog', { name: 'Identity check' });
+  await page.locator('#proof-password:focus').waitFor();
+  await proof.getByLabel('Your password').fill(OPERATOR.password);
+  await proof.getByRole('button', { name: 'Confirm' }).click();
+  await question.waitFor({ state: 'hidden' });
+  await page.getByText('gold is no longer offered.').waitFor();
+  assert.equal(await row('gold').count(), 0);
+  const own = api(portal.url, await signIn(portal.url, tenant));
+  assert.equal((await own('GET', `/orgs/${tenant.org}${path}/promise`)).chosen, undefined);
+
+  await (await button('Retire silver')).click();
+  const last = page.getByRole('dialog', { name: 'Retire silver?' });
+  await last.getByText('No service has it now.').waitFor();
+  await last.getByRole('button', { name: 'Retire promise' }).click();
+  await page.getByText('No promises yet.').waitFor();
+  assert.deepEqual(await findings(), []);
+  // The question for the proof is a fault of the console only.
+  assert.deepEqual(faults.filter((fault) => !/\b403\b/.test(fault)), []);
+  await close();
 });

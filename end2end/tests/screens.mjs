@@ -179,6 +179,7 @@ const SCREENS = [
   ['operator-system', 'operator', '/operator/system'],
   ['operator-prices', 'operator', '/operator/prices'],
   ['operator-token-prices', 'operator', '/operator/token-prices'],
+  ['operator-promises', 'operator', '/operator/promises'],
   ['operator-orgs', 'operator', '/operator/orgs'],
   ['operator-orgs-none', 'operator', '/operator/orgs?name=nobody'],
   ['operator-invoices', 'operator', '/operator/invoices'],

@@ -425,6 +425,7 @@ test('every page of services is sound at both widths', async () => {
     [headers, '/operator/gateways'],
     [headers, '/operator/host-names'],
     [headers, '/operator/token-prices'],
+    [headers, '/operator/promises'],
   ];
   const found = [];
   for (const [headers, path] of pages) {

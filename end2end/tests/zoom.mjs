@@ -60,7 +60,7 @@ const PAGES = [
     '/operator/stuck', '/operator/system', '/operator/reservations', '/operator/prices', '/operator/orgs',
     '/operator/invoices', '/operator/books', '/operator/limits', '/operator/changes', '/operator/audit',
     '/operator/operators', '/operator/settings', '/operator/gateways', '/operator/host-names',
-    '/operator/token-prices',
+    '/operator/token-prices', '/operator/promises',
   ]],
 ];
 

@@ -4,11 +4,14 @@ use std::future::Future;
 
 use berth_service_types::gateways::GatewayAddress;
 use berth_service_types::hosts::{CheckHost, ClaimedHost, ConfirmHost, ServiceHost};
-use berth_service_types::promises::{JudgedWindow, Promise, PutServicePromise, ServicePromise};
+use berth_service_types::promises::{
+    JudgedWindow, NewPromise, PatchPromise, Promise, PutServicePromise, ServicePromise,
+};
 use berth_service_types::revisions::{NewRevision, PutTraffic, Revision};
 use berth_service_types::services::{NewService, PatchService, Service, ServiceHour, TokenPrice};
 use berth_types::Page;
-use berth_types::ids::{OrgId, ServiceId};
+use berth_types::change_requests::Outcome;
+use berth_types::ids::{OrgId, PromiseId, ServiceId};
 use serde::de::IgnoredAny;
 
 use super::escape::escaped;
@@ -173,6 +176,32 @@ pub fn promise_windows(
 /// Lists the promises that services can choose.
 pub fn offered_promises(org: OrgId) -> impl Future<Output = Answer<Page<Promise>>> + Send + 'static {
     list_all(format!("/orgs/{org}/promises"))
+}
+
+/// Lists the offered promises with the numbers of their services, for operators.
+pub fn promises() -> impl Future<Output = Answer<Page<Promise>>> + Send + 'static {
+    list_all("/operator/promises".to_owned())
+}
+
+/// Offers a promise. Repeated requests with the same key offer it once.
+pub fn create_promise(
+    input: &NewPromise,
+    key: Option<String>,
+) -> impl Future<Output = Answer<Outcome<Promise>>> + Send + 'static {
+    send("POST", "/operator/promises", input, key)
+}
+
+/// Changes a promise for new choices.
+pub fn change_promise(
+    id: PromiseId,
+    input: &PatchPromise,
+) -> impl Future<Output = Answer<Outcome<Promise>>> + Send + 'static {
+    send("PATCH", format!("/operator/promises/{id}"), input, None)
+}
+
+/// Ends the offer of a promise and its choices.
+pub fn retire_promise(id: PromiseId) -> impl Future<Output = Answer<()>> + Send + 'static {
+    send("DELETE", format!("/operator/promises/{id}"), &(), None)
 }
 
 /// Checks the record in DNS of a host name of a service now.

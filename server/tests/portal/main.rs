@@ -98,6 +98,7 @@ mod people;
 mod portal_settings;
 mod ports;
 mod promise_choices;
+mod promise_classes;
 mod promise_evidence;
 mod promises;
 mod queue;

@@ -17,6 +17,7 @@ pub mod orgs;
 pub mod overview;
 pub mod people;
 pub mod prices;
+pub mod promises;
 pub mod reconciliation;
 pub mod reservations;
 pub mod settings;

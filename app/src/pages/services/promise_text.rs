@@ -3,12 +3,30 @@
 use berth_service_types::promises::{PromiseCases, PromiseEvidence, PromiseTerms, PromiseWindow};
 
 use super::super::text::{counted, number};
-use super::text::latency_text;
+
+/// Returns a number without zeros at the end of its decimals.
+fn trimmed(number: &str) -> String {
+    number.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Returns a share in parts a million as the input of a percentage: `99.9`.
+pub fn typed_percent(ppm: u32) -> String {
+    trimmed(&format!("{}.{:04}", ppm / 10_000, ppm % 10_000))
+}
+
+/// Returns a time as the input of seconds: `1.25`.
+pub fn typed_seconds(ms: u32) -> String {
+    trimmed(&format!("{}.{:03}", ms / 1_000, ms % 1_000))
+}
 
 /// Returns a share in parts a million as a percentage: `99.9 %`.
-fn percent_text(ppm: u32) -> String {
-    let digits = format!("{}.{:04}", ppm / 10_000, ppm % 10_000);
-    format!("{} %", digits.trim_end_matches('0').trim_end_matches('.'))
+pub fn percent_text(ppm: u32) -> String {
+    format!("{} %", typed_percent(ppm))
+}
+
+/// Returns a promised time: `700 ms`, `1.25 s`.
+pub fn time_text(ms: u32) -> String {
+    if ms < 1_000 { format!("{ms} ms") } else { format!("{} s", typed_seconds(ms)) }
 }
 
 /// Returns the windows that count.
@@ -26,16 +44,15 @@ pub fn part_texts(terms: &PromiseTerms) -> Vec<(&'static str, String)> {
         let (good, credit) = (percent_text(good_ppm), percent_text(basis_points.saturating_mul(100)));
         (name, format!("{good} {what}; a miss gives {credit} of the charges of the window"))
     };
-    let within = |ms: u32| latency_text(Some(ms.into()));
     let availability = terms.availability.map(|share| {
         part("Requests", share.good_ppm, "without a fault of the platform", share.credit_basis_points)
     });
     let first_token = terms.first_token.map(|time| {
-        let what = format!("within {}", within(time.within_ms));
+        let what = format!("within {}", time_text(time.within_ms));
         part("First tokens", time.good_ppm, &what, time.credit_basis_points)
     });
     let wake = terms.wake.map(|time| {
-        let what = format!("with devices within {}", within(time.within_ms));
+        let what = format!("with devices within {}", time_text(time.within_ms));
         part("Wakes", time.good_ppm, &what, time.credit_basis_points)
     });
     [availability, first_token, wake].into_iter().flatten().collect()
@@ -94,6 +111,16 @@ mod tests {
     }
 
     #[test]
+    fn a_promised_time_is_exact() {
+        for (ms, text) in
+            [(1, "1 ms"), (700, "700 ms"), (1_000, "1 s"), (1_250, "1.25 s"), (120_000, "120 s")]
+        {
+            assert_eq!(time_text(ms), text);
+        }
+        assert_eq!((typed_seconds(1), typed_seconds(900_000)), ("0.001".to_owned(), "900".to_owned()));
+    }
+
+    #[test]
     fn only_promised_parts_are_shown_in_their_order() {
         let time = |within_ms| Some(PromisedTime { within_ms, good_ppm: 950_000, credit_basis_points: 250 });
         let found = PromiseEvidence { wakes: cases(4, 1), ..PromiseEvidence::default() };
@@ -113,7 +140,7 @@ mod tests {
                 ),
                 (
                     "Wakes",
-                    "95 % with devices within 10.0 s; a miss gives 2.5 % of the charges of the window"
+                    "95 % with devices within 10 s; a miss gives 2.5 % of the charges of the window"
                         .to_owned()
                 ),
             ]

@@ -8,6 +8,11 @@ use serde::{Deserialize, Serialize};
 pub const MAX_CREDIT_BASIS_POINTS: u32 = 10_000;
 /// The greatest share of good cases: all, in parts a million.
 pub const MAX_GOOD_PPM: u32 = 1_000_000;
+/// The promised times of first tokens in milliseconds: the bounds of the counts of gateways.
+pub const FIRST_TOKEN_MS: [u32; 24] = [
+    1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1_000, 2_000, 5_000, 10_000, 30_000,
+    60_000, 120_000,
+];
 /// The greatest promised time of a wake in milliseconds. A window is judged so much after its end, so that each wake of
 /// it has ended or is late.
 pub const MAX_WAKE_MS: u32 = 900_000;
@@ -139,6 +144,9 @@ pub struct Promise {
     pub created_at: Timestamp,
     /// The name of the operator who created the class.
     pub created_by: String,
+    /// The number of services that have the class now, also with former terms. Only answers to operators have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub services: Option<u64>,
 }
 
 /// The body that sets the promise of a service.

@@ -23,9 +23,16 @@ const MAX_PROMISES: i64 = 100;
 /// Services in the event of an organization about the end of a class.
 const MAX_NAMED: usize = 20;
 
+/// A class for operators, with the number of its services.
 fn wire(row: StoredPromise) -> Promise {
-    let StoredPromise { id, name, terms, created_at, created_by } = row;
-    Promise { id, name, terms: terms.0, created_at, created_by }
+    let services = u64::try_from(row.services).ok();
+    Promise { services, ..offered(row) }
+}
+
+/// A class for organizations.
+fn offered(row: StoredPromise) -> Promise {
+    let StoredPromise { id, name, terms, created_at, created_by, .. } = row;
+    Promise { id, name, terms: terms.0, created_at, created_by, services: None }
 }
 
 /// The name and the terms for the audit log.
@@ -117,6 +124,7 @@ impl Promises {
             terms: JsonColumn(input.terms),
             created_at: now,
             created_by: caller.user.name.clone(),
+            services: 0,
         };
         let event = self.context.audit_event(caller, "promise.created", row.id.to_string(), row.name.clone());
         let event = event.with_change(None, text(&row));
@@ -238,7 +246,7 @@ impl Promises {
         options: &ListOptions<PromiseId>,
     ) -> Result<Page<Promise>, Problem> {
         self.context.authorise_operator(caller, OperatorRight::View).await?;
-        self.page(options).await
+        self.page(options, wire).await
     }
 
     /// A page of the offered classes, for the members of an organization.
@@ -249,13 +257,17 @@ impl Promises {
         options: &ListOptions<PromiseId>,
     ) -> Result<Page<Promise>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
-        self.page(options).await
+        self.page(options, offered).await
     }
 
-    async fn page(&self, options: &ListOptions<PromiseId>) -> Result<Page<Promise>, Problem> {
+    async fn page(
+        &self,
+        options: &ListOptions<PromiseId>,
+        show: fn(StoredPromise) -> Promise,
+    ) -> Result<Page<Promise>, Problem> {
         let mut conn = self.context.db.read().await?;
         let rows = rows::list_page(&mut conn.tx(), options).await?;
-        Ok(options.page(rows, |row| row.id).map(wire))
+        Ok(options.page(rows, |row| row.id).map(show))
     }
 }
 

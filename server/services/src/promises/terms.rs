@@ -72,7 +72,7 @@ fn is_each_bounded(parts: &[(&str, Option<(u32, u32)>)]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use berth_service_types::promises::{PromiseWindow, PromisedShare};
+    use berth_service_types::promises::{FIRST_TOKEN_MS, PromiseWindow, PromisedShare};
 
     use super::*;
 
@@ -116,6 +116,11 @@ mod tests {
         ] {
             assert_eq!(pointers(&terms), expected, "{terms:?}");
         }
+    }
+
+    #[test]
+    fn the_promised_times_of_first_tokens_are_the_bounds_of_the_counts() {
+        assert_eq!(FIRST_TOKEN_MS, BOUNDS_MS);
     }
 
     #[test]

@@ -16,12 +16,16 @@ pub struct StoredPromise {
     pub terms: JsonColumn<PromiseTerms>,
     pub created_at: Timestamp,
     pub created_by: String,
+    /// The number of services that have the class now.
+    pub services: i64,
 }
 
 macro_rules! select_promises {
     ($rest:literal) => {
         concat!(
-            "SELECT id, name, terms, created_at, created_by FROM promises WHERE retired_at IS NULL ",
+            "SELECT id, name, terms, created_at, created_by, (SELECT CAST(COUNT(*) AS BIGINT) FROM service_promises c \
+             WHERE c.promise_id = promises.id AND c.until_at IS NULL) AS services \
+             FROM promises WHERE retired_at IS NULL ",
             $rest
         )
     };
