@@ -28,7 +28,8 @@ before(async () => {
   // The windows need no replica.
   await tenant.api('PATCH', `/orgs/${tenant.org}${path}`, { stopped: true });
   const availability = { good_ppm: 999_000, credit_basis_points: 1_000 };
-  const { id } = await operator('POST', '/operator/promises', { name: 'gold', terms: { window: 'hour', availability } });
+  const terms = { window: 'hour', availability, surcharge_basis_points: 1_000 };
+  const { id } = await operator('POST', '/operator/promises', { name: 'gold', terms });
   await tenant.api('PUT', `/orgs/${tenant.org}${path}/promise`, { promise: id });
 });
 after(async () => {
@@ -48,6 +49,7 @@ test('judged windows are a table with pages, at both widths', async () => {
     await page.goto(inOrg(tenant.slug, path));
     await settled(page);
     await page.getByText('The service has the promise gold since').waitFor();
+    await page.getByText('+10 % on the price of each replica from its next start').waitFor();
     await page.getByText('kept so far').waitFor();
     const rows = page.getByRole('table', { name: 'Judged windows' }).getByRole('row');
     assert.equal(await rows.count(), 51, 'the head and the first page');

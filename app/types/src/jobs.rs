@@ -404,8 +404,12 @@ pub struct Job {
     pub evidence: Vec<Evidence>,
     /// The hold for the rest of the worst-case price, in micro-units of the currency.
     pub held_micros: i64,
-    /// The rate of all devices in nano-units of the currency a second.
+    /// The rate of all devices in nano-units of the currency a second, with the surcharge.
     pub nano_per_second: i64,
+    /// The surcharge in the rate in basis points, from the promise that the service of a replica had at the submission; 0
+    /// and absent for other jobs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub surcharge_basis_points: u32,
     /// The ISO 4217 code of the currency.
     pub currency: String,
     /// The number of the price version.

@@ -410,6 +410,7 @@ mod tests {
                 mode: String::new(),
                 device_ms: 0,
                 unit_nano_per_second: None,
+                surcharge_basis_points: 0,
                 amount_micros,
             };
             document(&BillingSettings::default(), buyer(BillingDetails::default(), "lab"), vec![line], "USD")
@@ -445,6 +446,7 @@ mod tests {
             mode: String::new(),
             device_ms: 0,
             unit_nano_per_second: None,
+            surcharge_basis_points: 0,
             amount_micros,
         };
         let document = |lines| document(&settings, buyer(BillingDetails::default(), "lab"), lines, "USD");

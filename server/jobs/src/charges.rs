@@ -54,6 +54,7 @@ pub(crate) async fn charge(
         mode: if row.preemptible { UsageMode::Preemptible } else { UsageMode::OnDemand },
         member: &row.created_by,
         price_version: row.price_version,
+        surcharge_basis_points: row.surcharge_basis_points,
         labels: row.labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
         device_milli_ms: ms.saturating_mul(row.device_milli),
         cost_micros: due.max(0),

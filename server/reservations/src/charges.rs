@@ -81,6 +81,7 @@ pub(crate) async fn charge(
         mode: UsageMode::Reserved,
         member: &row.created_by,
         price_version: row.price_version,
+        surcharge_basis_points: 0,
         labels: Vec::new(),
         device_milli_ms: ms.saturating_mul(row.nodes.saturating_mul(row.gpus_per_node)).saturating_mul(1_000),
         cost_micros: for_use,

@@ -333,7 +333,7 @@ impl Controller {
             self.board.add_replica(job, service.id);
             let Some(spec) = self.job(planned, named).await? else { continue };
             let created_by = format!("service {}", service.name);
-            match self.jobs.submit_replica(job, service.org_id, spec, created_by).await {
+            match self.jobs.submit_replica(job, (service.org_id, service.id), spec, created_by).await {
                 Ok(_) => memory.accept(revision),
                 Err(problem) => {
                     tracing::warn!(service = %service.id, code = %problem.code, "a replica is refused");

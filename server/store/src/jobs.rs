@@ -35,6 +35,8 @@ pub struct StoredJob {
     pub max_duration_s: i64,
     pub price_version: i64,
     pub nano_per_second: i64,
+    /// The surcharge in the rate, from the promise of the service of a replica.
+    pub surcharge_basis_points: i64,
     pub held_micros: i64,
     pub cost_micros: i64,
     pub posted_micros: i64,
@@ -155,6 +157,8 @@ pub struct NewStoredJob {
     pub max_duration_s: i64,
     pub price_version: i64,
     pub nano_per_second: i64,
+    /// The surcharge in the rate, from the promise of the service of a replica.
+    pub surcharge_basis_points: i64,
     pub held_micros: i64,
     /// The transfer that holds `held_micros`.
     pub hold: Option<TransferId>,
@@ -167,7 +171,7 @@ macro_rules! select_jobs {
         concat!(
             "SELECT j.id, j.org_id, j.name, o.slug, o.gpu_model, o.mig_profile, o.simulated, j.spec, j.state, \
              j.stop_cause, j.stop_reason, j.stop_for_job, j.stop_requeues, j.stop_seconds, j.stop_percent, j.attempt, j.generation, j.priority, j.device_count, j.max_duration_s, j.price_version, \
-             j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.nodes, j.grace_s, j.retries, j.board_milli, j.reservation_id, j.offering_id, j.labels, j.posted_ms, j.device_milli, j.hold_id, j.created_by, \
+             j.nano_per_second, j.surcharge_basis_points, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.nodes, j.grace_s, j.retries, j.board_milli, j.reservation_id, j.offering_id, j.labels, j.posted_ms, j.device_milli, j.hold_id, j.created_by, \
              j.created_at, j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail, j.removed_at, \
              EXISTS (SELECT 1 FROM service_replicas s WHERE s.job_id = j.id) AS replica, j.gives_back_ms \
              FROM jobs j JOIN offerings o ON o.id = j.offering_id ",
@@ -190,8 +194,8 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewStoredJob) -> Result<(), StoreErro
         tx,
         "INSERT INTO jobs (id, org_id, name, offering_id, spec, state, attempt, generation, priority, device_count, \
          max_duration_s, price_version, nano_per_second, held_micros, cost_micros, posted_micros, metered_ms, \
-         created_by, created_at, preemptible, cpu_milli, memory_mib, nodes, grace_s, board_milli, reservation_id, labels, device_milli, hold_id) \
-         VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)",
+         created_by, created_at, preemptible, cpu_milli, memory_mib, nodes, grace_s, board_milli, reservation_id, labels, device_milli, hold_id, surcharge_basis_points) \
+         VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)",
         job.id,
         job.org,
         &job.name,
@@ -214,7 +218,8 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewStoredJob) -> Result<(), StoreErro
         job.reservation,
         &job.labels,
         job.device_milli,
-        job.hold
+        job.hold,
+        job.surcharge_basis_points
     )?;
     let JobInputs { script, env, files } = &job.inputs;
     let bytes = submission_bytes(&job.spec, script.as_deref(), [&env.0, &files.0])?;

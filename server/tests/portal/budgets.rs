@@ -23,6 +23,7 @@ async fn record_charge(t: &TestPortal, org: &str, project: Option<&str>, micros:
                 mode: store::usage::UsageMode::OnDemand,
                 member: "Ada",
                 price_version: 0,
+                surcharge_basis_points: 0,
                 labels,
                 device_milli_ms: 3_600_000_000,
                 cost_micros: micros,

@@ -20,6 +20,7 @@ async fn charge(t: &TestPortal, org: &str, offering: &str, price_version: i64, m
                 mode: store::usage::UsageMode::Preemptible,
                 member: "Ada",
                 price_version,
+                surcharge_basis_points: 0,
                 labels: Vec::new(),
                 device_milli_ms: 3_600_000_000,
                 cost_micros: micros,

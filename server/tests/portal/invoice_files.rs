@@ -33,6 +33,7 @@ pub fn document(lines: usize) -> InvoiceDocument {
         mode: if device_ms > 0 { "on_demand".to_owned() } else { String::new() },
         device_ms,
         unit_nano_per_second: (device_ms > 0).then_some(173_611),
+        surcharge_basis_points: 0,
         amount_micros,
     };
     let mut all = vec![line("Returned charges".to_owned(), 0, -500_000)];

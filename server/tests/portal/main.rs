@@ -100,6 +100,7 @@ mod ports;
 mod promise_choices;
 mod promise_classes;
 mod promise_evidence;
+mod promise_prices;
 mod promises;
 mod queue;
 mod quotas;

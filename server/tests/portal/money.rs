@@ -293,6 +293,7 @@ pub async fn record_charge(t: &TestPortal, org: &str, micros: i64) {
                 mode: store::usage::UsageMode::OnDemand,
                 member: "Ada",
                 price_version: 0,
+                surcharge_basis_points: 0,
                 labels: Vec::new(),
                 device_milli_ms: 3_600_000_000,
                 cost_micros: micros,

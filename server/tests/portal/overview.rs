@@ -37,6 +37,7 @@ pub async fn charge(setup: &IdlePortal, org: &str, day: i64, cost_micros: i64) {
                 mode: UsageMode::OnDemand,
                 member: "Ada",
                 price_version: 0,
+                surcharge_basis_points: 0,
                 labels: Vec::new(),
                 device_milli_ms: 1_000,
                 cost_micros,

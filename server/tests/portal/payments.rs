@@ -410,6 +410,7 @@ async fn an_open_invoice_is_paid_once() {
                 mode: store::usage::UsageMode::OnDemand,
                 member: "Ada",
                 price_version: 0,
+                surcharge_basis_points: 0,
                 labels: Vec::new(),
                 device_milli_ms: 1,
                 cost_micros: 10_000_000,

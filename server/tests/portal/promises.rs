@@ -68,6 +68,7 @@ async fn post_all(context: &Context, postings: Vec<Posting>) {
                     mode: UsageMode::OnDemand,
                     member: "",
                     price_version: 0,
+                    surcharge_basis_points: 0,
                     labels: Vec::new(),
                     device_milli_ms: 0,
                     cost_micros: posting.amount_micros,
@@ -237,8 +238,7 @@ async fn a_missed_window_posts_its_credit_once() {
             one.judge().await;
         }
         let credits = one.credits().await;
-        assert_eq!(credits.len(), 1, "{engine}: {credits:?}");
-        let credit = &credits[0];
+        let [credit] = &credits[..] else { panic!("{engine}: {credits:?}") };
         assert_eq!(
             (&credit["amount_micros"], &credit["kind"]),
             (&json!(1_100), &json!("credit")),

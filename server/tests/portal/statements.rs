@@ -19,6 +19,7 @@ async fn charge(t: &TestPortal, org: &str, project: &str, micros: i64) {
                 mode: store::usage::UsageMode::OnDemand,
                 member: "Ada",
                 price_version: 0,
+                surcharge_basis_points: 0,
                 labels: label.into_iter().collect(),
                 device_milli_ms: 3_600_000_000,
                 cost_micros: micros,

@@ -449,6 +449,7 @@ async fn usage_is_summed_by_day_and_one_more_key() {
                         mode,
                         member,
                         price_version: 0,
+                        surcharge_basis_points: 0,
                         device_milli_ms: 1_000 * cost_micros,
                         cost_micros,
                         labels: Vec::new(),

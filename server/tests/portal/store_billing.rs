@@ -40,6 +40,7 @@ fn charge(n: u128, day: i64, mode: UsageMode, cost_micros: i64) -> Charge<'stati
         mode,
         member: "ada",
         price_version: 0,
+        surcharge_basis_points: 0,
         labels: Vec::new(),
         device_milli_ms: cost_micros * 1_000,
         cost_micros,
@@ -52,6 +53,7 @@ fn line(n: u128, mode: &str, amount_micros: i64) -> StoredLine {
         item: "off-a".to_owned(),
         mode: mode.to_owned(),
         unit_nano_per_second: None,
+        surcharge_basis_points: 0,
         device_milli_ms: amount_micros * 1_000,
         amount_micros,
     }
@@ -82,6 +84,8 @@ async fn the_charges_of_a_month_are_summed_for_each_organization() {
                 for charged in [
                     charge(1, 10, UsageMode::OnDemand, 4),
                     charge(1, 11, UsageMode::OnDemand, 6),
+                    Charge { surcharge_basis_points: 1_000, ..charge(1, 11, UsageMode::OnDemand, 3) },
+                    Charge { surcharge_basis_points: 1_000, ..charge(1, 11, UsageMode::OnDemand, 4) },
                     charge(1, 10, UsageMode::Reserved, 1),
                     charge(2, 11, UsageMode::OnDemand, 8),
                     charge(2, 12, UsageMode::OnDemand, 20),
@@ -96,7 +100,9 @@ async fn the_charges_of_a_month_are_summed_for_each_organization() {
         .await;
         let orgs = [org(1), org(2)];
         let lines = read!(db, store::invoices::list_lines, &orgs, (10, 11));
-        let expected = [line(1, "on_demand", 10), line(1, "reserved", 1), line(2, "on_demand", 8)];
+        let surcharged = StoredLine { surcharge_basis_points: 1_000, ..line(1, "on_demand", 7) };
+        let expected =
+            [line(1, "on_demand", 10), surcharged, line(1, "reserved", 1), line(2, "on_demand", 8)];
         assert_eq!(lines, expected, "{engine}");
         let mut given_back = read!(db, store::invoices::list_given_back, &orgs, (now(), later(100)));
         given_back.sort();

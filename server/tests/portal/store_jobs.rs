@@ -63,6 +63,7 @@ fn new_job(n: u128) -> NewStoredJob {
         max_duration_s: 60,
         price_version: 3,
         nano_per_second: 1_000,
+        surcharge_basis_points: 250,
         held_micros: 60,
         hold: None,
         created_by: "a@b".to_owned(),
@@ -191,6 +192,7 @@ async fn a_job_is_found_only_in_its_organization() {
         assert_eq!((row.mig_profile.as_deref(), row.simulated), (Some("1g"), true), "{engine}");
         assert_eq!((row.generation, row.attempt, row.priority, row.device_count), (1, 0, 1, 1), "{engine}");
         assert_eq!((row.price_version, row.nano_per_second, row.max_duration_s), (3, 1_000, 60), "{engine}");
+        assert_eq!(row.surcharge_basis_points, 250, "{engine}");
         assert_eq!((row.held_micros, row.cost_micros, row.posted_micros), (60, 0, 0), "{engine}");
         assert_eq!((row.created_at, row.metered_ms), (now(), 0), "{engine}");
         assert_eq!((row.started_at, row.ended_at, row.exit_code), (None, None, None), "{engine}");

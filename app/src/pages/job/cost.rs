@@ -3,6 +3,7 @@
 //! Between two events of the portal the cost grows at the job's rate, for at most `MAX_ESTIMATE_MS`, so that
 //! a stale figure stands still.
 
+use berth_types::documents::surcharge_text;
 use berth_types::events::JobCost;
 use berth_types::jobs::{Job, JobState};
 use berth_types::money::{money_text, per_hour_micros, reserved_text};
@@ -106,12 +107,7 @@ pub fn CostFigures(
         })
     };
     let cost_label = move || if finished() { "Cost" } else { "Cost so far" };
-    let rate = move || {
-        job.with(|job| {
-            let hourly = per_hour_micros(job.nano_per_second).unwrap_or(i64::MAX);
-            format!("at {}/h, price version {}", price_text(hourly, &job.currency), job.price_version)
-        })
-    };
+    let rate = move || job.with(rate_note);
     let held = move || {
         let micros = meter.with(|meter| meter.held_micros);
         job.with(|job| reserved_text(micros, &job.currency))
@@ -166,6 +162,16 @@ pub fn CostFigures(
             finished().then(|| job.with(evidence_text)).flatten().map(|text| view! { <p class="quiet small">{text}</p> })
         }}
     }
+}
+
+/// Returns `at $2.99/h, price version 1`, with the surcharge of a promise.
+fn rate_note(job: &Job) -> String {
+    let hourly = per_hour_micros(job.nano_per_second).unwrap_or(i64::MAX);
+    let surcharge = match job.surcharge_basis_points {
+        0 => String::new(),
+        points => format!(", with {} for a promise", surcharge_text(points)),
+    };
+    format!("at {}/h, price version {}{surcharge}", price_text(hourly, &job.currency), job.price_version)
 }
 
 /// Returns `$0.002677777/s × 3,600,000 ms = $9.639997, rounded down`, if the posted cost is this product.
@@ -248,6 +254,14 @@ mod tests {
             cost_micros: metered_ms * 2,
             held_micros: 5,
         }
+    }
+
+    #[test]
+    fn the_rate_names_the_surcharge_in_it() {
+        let job = Job { nano_per_second: 913_611, ..finished() };
+        assert_eq!(rate_note(&job), "at $3.289/h, price version 1");
+        let promised = Job { surcharge_basis_points: 1_000, ..job };
+        assert_eq!(rate_note(&promised), "at $3.289/h, price version 1, with +10 % for a promise");
     }
 
     #[test]

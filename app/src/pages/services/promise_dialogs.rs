@@ -10,24 +10,26 @@ use super::super::confirm::ConfirmDialog;
 use super::super::dialog_form::DialogForm;
 use super::super::parts::{Call, CallProblem};
 use super::head::title;
-use super::promise_text::{part_texts, window_text};
+use super::promise_text::{part_texts, replica_price_text, window_text};
 use super::state::LiveService;
 use crate::api;
 use crate::ui::*;
 
-/// Returns the promised parts and the windows that count.
+/// Returns the promised parts, the windows that count, and the price.
 pub fn terms_list(terms: &PromiseTerms) -> AnyView {
     let part = |(name, text): (&'static str, String)| view! { <dt>{name}</dt> <dd>{text}</dd> }.into_any();
     let parts: Vec<AnyView> = part_texts(terms).into_iter().map(part).collect();
     view! {
-        <dl class="kv">{parts} <dt>"Windows"</dt> <dd>{window_text(terms.window)}</dd></dl>
+        <dl class="kv">
+            {parts} <dt>"Windows"</dt> <dd>{window_text(terms.window)}</dd>
+            <dt>"Price"</dt> <dd>{replica_price_text(terms.surcharge_basis_points)}</dd>
+        </dl>
     }
     .into_any()
 }
 
 /// Sends the choice of a promise, and shows its answer.
-fn send_choice(live: LiveService, call: Call, open: RwSignal<bool>, promise: Option<PromiseId>) {
-    let body = PutServicePromise { promise };
+fn send_choice(live: LiveService, call: Call, open: RwSignal<bool>, body: PutServicePromise) {
     call.run(api::services::put_promise(live.org, live.id, &body), move |fresh: ServicePromise| {
         live.promise.known.set(Some(fresh));
         open.set(false);
@@ -47,15 +49,20 @@ pub fn SetPromiseDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoVie
             offered.set(Some(page.items));
         });
     };
-    let submit = move |()| match choice.get_untracked() {
-        Some(promise) => send_choice(live, call, open, Some(promise)),
-        None => call.problem.set(Some(Problem::invalid_field("/promise", "Choose a promise."))),
-    };
     let none = Signal::derive(move || offered.with(|all| all.as_ref().is_none_or(Vec::is_empty)));
     let terms = Memo::new(move |_| {
         let id = choice.get()?;
         offered.with(|all| all.as_ref()?.iter().find(|one| one.id == id).map(|one| one.terms))
     });
+    let submit = move |()| match choice.get_untracked() {
+        Some(promise) => {
+            // The shown surcharge is the accepted one.
+            let surcharge_basis_points = terms.get_untracked().map(|terms| terms.surcharge_basis_points);
+            let body = PutServicePromise { promise: Some(promise), surcharge_basis_points };
+            send_choice(live, call, open, body);
+        }
+        None => call.problem.set(Some(Problem::invalid_field("/promise", "Choose a promise."))),
+    };
     let name = Signal::derive(move || live.service.with(|service| format!("Promise of {}", service.name)));
     view! {
         <DialogForm
@@ -70,7 +77,7 @@ pub fn SetPromiseDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoVie
             submit=Callback::new(submit)
         >
             <p>
-                "The service keeps the terms of today until another choice, or until the end of the offer. Windows that begin after the choice count, and a missed one gives credit by itself."
+                "The service keeps the terms of today until another choice, or until the end of the offer. Windows that begin after the choice count, and a missed one gives credit by itself. Running replicas keep their price until they end."
             </p>
             <CallProblem call=loading beside_fields=&[]/>
             <CallProblem call=call beside_fields=&["/promise"]/>
@@ -115,7 +122,7 @@ fn options(
 #[component]
 pub fn RemovePromiseDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoView {
     let call = Call::idle();
-    let remove = move |()| send_choice(live, call, open, None);
+    let remove = move |()| send_choice(live, call, open, PutServicePromise::default());
     view! {
         <ConfirmDialog
             id="remove-promise"
@@ -127,7 +134,7 @@ pub fn RemovePromiseDialog(live: LiveService, open: RwSignal<bool>) -> impl Into
             confirm=Callback::new(remove)
         >
             <p>
-                "The present window no longer counts. Windows that have ended are still judged, and their credits stay."
+                "The present window no longer counts. Windows that have ended are still judged, and their credits stay. Running replicas keep their price until they end, and later ones have no surcharge."
             </p>
         </ConfirmDialog>
     }

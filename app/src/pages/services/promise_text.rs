@@ -1,6 +1,7 @@
 //! Texts of the promise of a service. Pure.
 
 use berth_service_types::promises::{PromiseCases, PromiseEvidence, PromiseTerms, PromiseWindow};
+use berth_types::documents::surcharge_text;
 
 use super::super::text::{counted, number};
 
@@ -35,6 +36,16 @@ pub const fn window_text(window: PromiseWindow) -> &'static str {
         PromiseWindow::Hour => "Each whole hour (UTC) counts.",
         PromiseWindow::Day => "Each whole day (UTC) counts.",
         PromiseWindow::Week => "Each whole week (UTC, from Thursday) counts.",
+    }
+}
+
+/// Returns the price of a promise.
+pub fn replica_price_text(basis_points: u32) -> String {
+    match basis_points {
+        0 => "no surcharge".to_owned(),
+        points => {
+            format!("{} on the price of each replica from its next start", surcharge_text(points))
+        }
     }
 }
 
@@ -129,6 +140,7 @@ mod tests {
             availability: Some(PromisedShare { good_ppm: 999_000, credit_basis_points: 1_000 }),
             first_token: None,
             wake: time(10_000),
+            surcharge_basis_points: 0,
         };
         assert_eq!(
             part_texts(&terms),
@@ -155,6 +167,13 @@ mod tests {
             )]
         );
         assert_eq!(part_cases(&terms, &found), [("First tokens", cases(0, 0))]);
+    }
+
+    #[test]
+    fn a_price_is_a_surcharge_from_the_next_start() {
+        assert_eq!(replica_price_text(0), "no surcharge");
+        assert_eq!(replica_price_text(1_000), "+10 % on the price of each replica from its next start");
+        assert_eq!(replica_price_text(25), "+0.25 % on the price of each replica from its next start");
     }
 
     #[test]

@@ -119,13 +119,25 @@ pub fn typed_rate(basis_points: i64) -> String {
     }
 }
 
-/// Returns the item of a line: an offering with its mode, or other text. A reserved line without device time and price
-/// has the fees of reservations.
+/// Returns a surcharge as text: `+10 %`, `+2.5 %`.
+pub fn surcharge_text(basis_points: u32) -> String {
+    format!("+{}", rate_text(basis_points.into()))
+}
+
+/// Returns the item of a line: an offering with its mode and its surcharge, or other text. A reserved line without device
+/// time and price has the fees of reservations.
 pub fn line_text(line: &InvoiceLine) -> String {
     if line.mode == "reserved" && line.device_ms == 0 && line.unit_nano_per_second.is_none() {
         return format!("{}, cancelled or returned reservations", line.item);
     }
-    if line.mode.is_empty() { line.item.clone() } else { format!("{}, {}", line.item, mode_text(&line.mode)) }
+    if line.mode.is_empty() {
+        return line.item.clone();
+    }
+    let surcharge = match line.surcharge_basis_points {
+        0 => String::new(),
+        points => format!(", with {} for a promise", surcharge_text(points)),
+    };
+    format!("{}, {}{surcharge}", line.item, mode_text(&line.mode))
 }
 
 /// Returns the payment status in one sentence; nothing for a credit note.

@@ -75,12 +75,19 @@ pub struct InvoiceLine {
     pub mode: String,
     /// Charged device-milliseconds; 0 for an item without device time.
     pub device_ms: i64,
-    /// The price of one device in nano-units a second; absent for an item without device time, and for use without a
-    /// recorded price.
+    /// The price of one device in nano-units a second, with the surcharge; absent for an item without device time, and for
+    /// use without a recorded price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit_nano_per_second: Option<i64>,
+    /// The surcharge of a promise of a service in that price, in basis points; absent without one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub surcharge_basis_points: u32,
     /// The amount in micro-units of the currency.
     pub amount_micros: i64,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A tax rate on the subtotal, such as a sales tax.

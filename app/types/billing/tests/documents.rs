@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
 use berth_billing_types::documents::{
-    SumText, device_hours, invoice_text, invoice_title, mode_text, moved_micros, statement_text,
+    SumText, device_hours, invoice_text, invoice_title, line_text, mode_text, moved_micros, statement_text,
     statement_title, status_text,
 };
 use berth_billing_types::invoices::{Invoice, InvoiceLine, MonthStatement, StatementEntry};
@@ -139,6 +139,7 @@ fn fees_of_reservations_have_a_line_without_hours_and_price() {
         mode: "reserved".to_owned(),
         device_ms,
         unit_nano_per_second,
+        surcharge_basis_points: 0,
         amount_micros: 1_000_000,
     };
     bill.document.lines = vec![line(3_600_000, Some(277_778)), line(3_600_000, None), line(0, None)];
@@ -152,6 +153,17 @@ fn fees_of_reservations_have_a_line_without_hours_and_price() {
             ["h100-80gb, cancelled or returned reservations", "", ""],
         ]
     );
+}
+
+#[test]
+fn a_line_names_its_surcharge() {
+    let mut line = invoice(12, "open", None).document.lines.first().unwrap().clone();
+    let plain = line_text(&line);
+    let texts = [(0, ""), (1_000, ", with +10 % for a promise"), (125, ", with +1.25 % for a promise")];
+    for (points, text) in texts {
+        line.surcharge_basis_points = points;
+        assert_eq!(line_text(&line), format!("{plain}{text}"));
+    }
 }
 
 /// Returns an amount on a document in micro-units.

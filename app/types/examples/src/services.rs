@@ -106,6 +106,7 @@ fn new_promise() -> NewPromise {
         availability: Some(PromisedShare { good_ppm, credit_basis_points }),
         first_token: time(1_000),
         wake: time(60_000),
+        surcharge_basis_points: 1_000,
     };
     NewPromise { name: "gold".to_owned(), terms }
 }

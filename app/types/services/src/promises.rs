@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// The greatest sum of credits of a promise, in basis points: the whole charge.
 pub const MAX_CREDIT_BASIS_POINTS: u32 = 10_000;
+/// The greatest surcharge of a promise, in basis points: the price again.
+pub const MAX_SURCHARGE_BASIS_POINTS: u32 = 10_000;
 /// The greatest share of good cases: all, in parts a million.
 pub const MAX_GOOD_PPM: u32 = 1_000_000;
 /// The promised times of first tokens in milliseconds: the bounds of the counts of gateways.
@@ -98,6 +100,15 @@ pub struct PromiseTerms {
     /// Wakes in time: from the first waiting request of the sleeping service until a replica has its devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake: Option<PromisedTime>,
+    /// The price: a surcharge on the price of each replica that is submitted with the promise, in basis points, 0 to 10000;
+    /// 0 when absent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[cfg_attr(feature = "schema", schemars(range(max = 10_000)))]
+    pub surcharge_basis_points: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The body of a new class of promises.
@@ -157,6 +168,11 @@ pub struct PutServicePromise {
     /// The id of an offered class; null or absent for no promise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promise: Option<PromiseId>,
+    /// The surcharge that the caller accepts, in basis points: a promise with another one is refused. Any surcharge of the
+    /// promise when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = 10_000)))]
+    pub surcharge_basis_points: Option<u32>,
 }
 
 /// Counted cases of one kind. With fewer than 20 cases in a window its part is kept.
@@ -273,6 +289,7 @@ mod tests {
             r#"{"window":"day","wake":{"within_ms":6000,"good_ppm":900000,"credit_basis_points":250}}"#;
         let terms: PromiseTerms = serde_json::from_str(text).unwrap();
         assert_eq!((terms.availability, terms.first_token), (None, None));
+        assert_eq!(terms.surcharge_basis_points, 0, "terms from before prices");
         assert_eq!(serde_json::to_string(&terms).unwrap(), text);
         assert!(serde_json::from_str::<PromiseTerms>(r#"{"window":"day","speed":{}}"#).is_err());
     }

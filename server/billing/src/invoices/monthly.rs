@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use berth_core::rating::surcharged_rate;
 use berth_types::ids::OrgId;
 use berth_types::invoices::{BillingDetails, InvoiceDocument, InvoiceKind, InvoiceLine, InvoiceState};
 use berth_types::money::money_text;
@@ -49,16 +50,24 @@ pub(super) async fn list_charges(
             item: row.item,
             mode: row.mode,
             device_ms: row.device_milli_ms / 1_000,
-            unit_nano_per_second: row.unit_nano_per_second,
+            unit_nano_per_second: row
+                .unit_nano_per_second
+                .and_then(|unit| surcharged_rate(unit, row.surcharge_basis_points)),
+            surcharge_basis_points: u32::try_from(row.surcharge_basis_points).unwrap_or(0),
             amount_micros: row.amount_micros,
         });
     }
     let given_back = store::invoices::list_given_back(tx, orgs, within).await?;
     for (source, item) in GIVEN_BACK {
         for (org, _, micros) in given_back.iter().filter(|(_, from, _)| from == source) {
-            let (item, mode) = (item.to_owned(), String::new());
-            let line =
-                InvoiceLine { item, mode, device_ms: 0, unit_nano_per_second: None, amount_micros: -micros };
+            let line = InvoiceLine {
+                item: item.to_owned(),
+                mode: String::new(),
+                device_ms: 0,
+                unit_nano_per_second: None,
+                surcharge_basis_points: 0,
+                amount_micros: -micros,
+            };
             out.entry(*org).or_default().lines.push(line);
         }
     }

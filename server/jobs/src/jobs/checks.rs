@@ -1,7 +1,7 @@
 //! The price of a submission, and the checks of it against the stored state.
 
 use berth_core::egress::{check_gang_rdma, job_egress};
-use berth_core::rating::{share_rate, total_rate, worst_case_micros};
+use berth_core::rating::{share_rate, surcharged_rate, total_rate, worst_case_micros};
 use berth_placement::quotas::Need;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Condition, JobState, NewJob};
@@ -23,7 +23,7 @@ pub(super) struct JobPrice {
 }
 
 /// The price of one device of a submission. A job in a reservation is paid with the reservation.
-pub(super) fn device_price(spec: &NewJob, price: &StoredPrice) -> i64 {
+fn device_price(spec: &NewJob, price: &StoredPrice) -> i64 {
     match (spec.reservation, spec.preemptible) {
         (Some(_), _) => 0,
         (None, true) => price.preemptible(),
@@ -31,15 +31,16 @@ pub(super) fn device_price(spec: &NewJob, price: &StoredPrice) -> i64 {
     }
 }
 
-/// The price of a submission with `nano_per_second` for one device.
+/// The price of a submission. `surcharge` is the surcharge on the price of each device in basis points.
 ///
 /// # Errors
 /// The price is too high for the range of amounts.
-pub(super) fn job_price(spec: &NewJob, nano_per_second: i64) -> Result<JobPrice, Problem> {
-    let rate = match spec.gpu_milli {
-        Some(milli) => share_rate(nano_per_second, milli),
-        None => total_rate(nano_per_second, spec.count.saturating_mul(spec.nodes)),
-    };
+pub(super) fn job_price(spec: &NewJob, price: &StoredPrice, surcharge: i64) -> Result<JobPrice, Problem> {
+    let device = surcharged_rate(device_price(spec, price), surcharge);
+    let rate = device.and_then(|device| match spec.gpu_milli {
+        Some(milli) => share_rate(device, milli),
+        None => total_rate(device, spec.count.saturating_mul(spec.nodes)),
+    });
     let worst = rate.and_then(|rate| worst_case_micros(rate, spec.max_duration_s));
     let (Some(rate), Some(worst)) = (rate, worst) else {
         return Err(Problem::invalid_field(

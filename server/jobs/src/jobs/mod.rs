@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use berth_core::admission::check_job;
 use berth_types::events::JobEvent;
-use berth_types::ids::{JobId, OrgId, TransferId};
+use berth_types::ids::{JobId, OrgId, ServiceId, TransferId};
 use berth_types::jobs::{Job, JobPlan, JobState, NewJob};
 use berth_types::money::per_hour_micros;
 use berth_types::problems::Problem;
@@ -30,8 +30,8 @@ pub use replicas::{check_replica_job, is_own_wait};
 pub use show::LogEnd;
 
 use self::checks::{
-    JobPrice, board_milli, check_rdma, check_references, check_slice, device_price, insufficient_funds,
-    is_rdma_granted, job_price, quota_need,
+    JobPrice, board_milli, check_rdma, check_references, check_slice, insufficient_funds, is_rdma_granted,
+    job_price, quota_need,
 };
 use self::show::plan_devices;
 use crate::charges::hold_posting;
@@ -64,6 +64,14 @@ fn split_inputs(mut spec: NewJob) -> (JobInputs, NewJob) {
     (inputs, spec)
 }
 
+/// The submitter of a job.
+#[derive(Clone)]
+struct Submitter {
+    name: String,
+    /// The service whose replica the job is.
+    service: Option<ServiceId>,
+}
+
 /// A submission with everything for its record.
 #[derive(Clone)]
 struct Submission {
@@ -73,7 +81,7 @@ struct Submission {
     /// The submission without its inputs.
     spec: Arc<NewJob>,
     inputs: JobInputs,
-    created_by: String,
+    by: Submitter,
     at: Timestamp,
 }
 
@@ -81,7 +89,7 @@ impl Submission {
     fn into_row(
         self,
         offering: &StoredOffering,
-        price_version: i64,
+        (price_version, surcharge): (i64, i64),
         price: JobPrice,
         demand: &SubmissionDemand,
     ) -> NewStoredJob {
@@ -108,9 +116,10 @@ impl Submission {
             max_duration_s: demand.max_duration_s,
             price_version,
             nano_per_second: price.nano_per_second,
+            surcharge_basis_points: surcharge,
             held_micros: price.worst_micros,
             hold: (price.worst_micros > 0).then_some(self.hold),
-            created_by: self.created_by,
+            created_by: self.by.name,
             created_at: self.at,
         }
     }
@@ -121,7 +130,7 @@ async fn submit(
     jobs: &Jobs,
     (id, org): (JobId, OrgId),
     spec: NewJob,
-    created_by: String,
+    by: Submitter,
     key: Option<IdempotencyKey>,
 ) -> Result<Job, Problem> {
     let errors = check_job(&spec);
@@ -134,7 +143,7 @@ async fn submit(
     let hold: TransferId = jobs.context.new_id(now);
     let (inputs, spec) = split_inputs(spec);
     let spec = Arc::new(spec);
-    let submission = Submission { id, hold, org, spec, inputs, created_by, at: now };
+    let submission = Submission { id, hold, org, spec, inputs, by, at: now };
     let own = jobs.clone();
     let done = jobs.context.db.try_write(move |tx| {
         let (jobs, submission, key) = (own.clone(), submission.clone(), key.clone());
@@ -173,17 +182,19 @@ impl Jobs {
             return self.show_job(org, created.parse().map_err(|_| Problem::internal())?).await;
         }
         let id = self.context.new_id(self.context.now());
-        submit(self, (id, org), spec, caller.user.name.clone(), caller.idempotency_key.clone()).await
+        let by = Submitter { name: caller.user.name.clone(), service: None };
+        submit(self, (id, org), spec, by, caller.idempotency_key.clone()).await
     }
 
-    /// Submits the job of a replica under the id that its service has chosen. Returns false if it exists already.
+    /// Submits the job of a replica under the id that its service has chosen, with the surcharge of the service's promise.
+    /// Returns false if it exists already.
     ///
     /// # Errors
     /// As for any submission.
     pub async fn submit_replica(
         &self,
         id: JobId,
-        org: OrgId,
+        (org, service): (OrgId, ServiceId),
         spec: NewJob,
         created_by: String,
     ) -> Result<bool, Problem> {
@@ -193,7 +204,8 @@ impl Jobs {
         if found.is_some() {
             return Ok(false);
         }
-        submit(self, (id, org), spec, created_by, None).await.map(|_| true)
+        let by = Submitter { name: created_by, service: Some(service) };
+        submit(self, (id, org), spec, by, None).await.map(|_| true)
     }
 
     /// Checks a submission against the stored state, and records it with its hold if nothing is against it.
@@ -212,14 +224,16 @@ impl Jobs {
         };
         let Some(price) = offering.price else { return Err(no_price().into()) };
         check_references(tx, org, &spec, &offering, now).await?;
-        let job_price = job_price(&spec, device_price(&spec, &price))?;
+        // Read in this transaction, so that the rate is that of the promise at the submission.
+        let surcharge = replicas::surcharge(tx, submission.by.service).await?;
+        let job_price = job_price(&spec, &price, surcharge)?;
         let demand = SubmissionDemand {
             slug: offering.slug.clone(),
             need: quota_need(&spec, board_milli(&spec, &offering), job_price.nano_per_second),
             max_duration_s: i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX),
         };
         self.check_limits(tx, &submission, &demand, job_price.worst_micros).await?;
-        let row = submission.into_row(&offering, price.version, job_price, &demand);
+        let row = submission.into_row(&offering, (price.version, surcharge), job_price, &demand);
         store::jobs::insert(tx, &row).await?;
         uses::record_volumes(tx, org, id, &spec).await?;
         if job_price.worst_micros > 0 {
@@ -308,14 +322,14 @@ impl Jobs {
             Some(id) => store::reservations::find(&mut tx, org, id).await?,
             None => None,
         };
-        let job_price = job_price(spec, device_price(spec, &price))?;
+        let job_price = job_price(spec, &price, 0)?;
         let available = store::ledger::available(&mut tx, org).await?;
         let storage = uses::storage_classes(&mut tx, org, spec).await?;
         drop(conn);
         self.planner.refresh().await?;
         let rate = job_price.nano_per_second;
         let (details, places) = self.planner.dry_run(org, spec, &offering, rate, storage).await;
-        let why = waits::complete(&self.context, org, spec, details).await?;
+        let why = waits::complete(&self.context, org, (spec, 0), details).await?;
         let mut conn = self.context.db.read().await?;
         let placement = plan_devices(&mut conn.tx(), places).await?;
         Ok(JobPlan {

@@ -351,6 +351,7 @@ impl Jobs {
             evidence: vec![],
             held_micros: row.held_micros,
             nano_per_second: row.nano_per_second,
+            surcharge_basis_points: u32::try_from(row.surcharge_basis_points).unwrap_or(0),
             currency: self.context.settings.currency.clone(),
             price_version: row.price_version,
             generation: row.generation,

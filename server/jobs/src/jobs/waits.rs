@@ -17,7 +17,7 @@ use berth_types::money::per_hour_micros;
 use berth_types::problems::Problem;
 
 use super::Jobs;
-use super::checks::{device_price, job_price};
+use super::checks::job_price;
 use super::show::stored_devices;
 use crate::planner::{WaitDetails, trial};
 
@@ -41,20 +41,22 @@ impl Jobs {
         self.planner.refresh().await?;
         let details = self.planner.explain_wait(&row, runs).await;
         let max_duration_s = u64::try_from(row.max_duration_s).unwrap_or(0);
-        complete(&self.context, org, &NewJob { max_duration_s, ..row.spec.0 }, details).await
+        let spec = NewJob { max_duration_s, ..row.spec.0 };
+        complete(&self.context, org, (&spec, row.surcharge_basis_points), details).await
     }
 }
 
-/// The explanation with the names that the organization may see, and with the changes that start at once.
+/// The explanation with the names that the organization may see, and with the changes that start at once. The submission
+/// comes with its surcharge in basis points.
 pub(super) async fn complete(
     context: &Context,
     org: OrgId,
-    spec: &NewJob,
+    (spec, surcharge): (&NewJob, i64),
     details: WaitDetails,
 ) -> Result<Explanation, Problem> {
     let WaitDetails { mut explanation, obstacles, changes, proof } = details;
     if let Some(proof) = proof {
-        let priced = priced_changes(context, org, spec, &changes).await?;
+        let priced = priced_changes(context, org, (spec, surcharge), &changes).await?;
         let (suggested, trials): (Vec<SuggestedChange>, Vec<Trial>) = priced.into_iter().unzip();
         let starting = proof.list_starting(org, trials).await;
         let now = context.now();
@@ -94,7 +96,7 @@ fn engine_change(changes: &[EngineChange]) -> Option<SubmissionChange> {
 async fn priced_changes(
     context: &Context,
     org: OrgId,
-    spec: &NewJob,
+    (spec, surcharge): (&NewJob, i64),
     changes: &[Vec<EngineChange>],
 ) -> Result<Vec<(SuggestedChange, Trial)>, Problem> {
     let mut conn = context.db.read().await?;
@@ -110,7 +112,7 @@ async fn priced_changes(
     let priced = candidates(spec, own.offered(), &offers, first).into_iter().filter_map(|change| {
         let changed = change.apply(spec.clone());
         let offering = by_slug(&changed.offering)?;
-        let price = job_price(&changed, device_price(&changed, &offering.price?)).ok()?;
+        let price = job_price(&changed, &offering.price?, surcharge).ok()?;
         let suggested = SuggestedChange {
             label: label(&change, own.offered(), offering.offered()),
             change,

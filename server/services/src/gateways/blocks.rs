@@ -149,6 +149,7 @@ async fn charge(
         mode: UsageMode::OnDemand,
         member: &format!("key {}", row.key_name),
         price_version: 0,
+        surcharge_basis_points: 0,
         labels: Vec::new(),
         device_milli_ms: 0,
         cost_micros: row.posted_micros,

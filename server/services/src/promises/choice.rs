@@ -40,6 +40,19 @@ async fn windows(
     Ok(options.page(rows, |row| row.begin_at.micros()).map(judged))
 }
 
+/// Refuses a class with another surcharge than the accepted one.
+fn check_surcharge(accepted: Option<u32>, class: &StoredPromise) -> Result<(), Problem> {
+    let surcharge = class.terms.surcharge_basis_points;
+    if accepted.is_none_or(|accepted| accepted == surcharge) {
+        return Ok(());
+    }
+    let detail = format!(
+        "The surcharge of the promise {} is {surcharge} basis points now. Read its terms again.",
+        class.name
+    );
+    Err(Problem::invalid_field("/surcharge_basis_points", detail))
+}
+
 /// The choice of a class by a service.
 fn choice((org, service): (OrgId, ServiceId), class: StoredPromise, now: Timestamp) -> StoredChoice {
     let terms = promise(&class.terms.0);
@@ -104,10 +117,11 @@ impl Promises {
     }
 
     /// Sets the promise of a service. Whole windows after the choice count; those of the former choice that have ended
-    /// are still judged.
+    /// are still judged. Replicas that are submitted after the choice have its surcharge.
     ///
     /// # Errors
-    /// The caller lacks the right, the service is unknown, or the class is not offered.
+    /// The caller lacks the right, the service is unknown, the class is not offered, or its surcharge is not the accepted
+    /// one.
     pub async fn choose(
         &self,
         caller: &Caller,
@@ -130,6 +144,9 @@ impl Promises {
                 if input.promise.is_some() && class.is_none() {
                     let detail = "No such promise is offered. List the offered ones.";
                     return Err(Problem::invalid_field("/promise", detail).into());
+                }
+                if let Some(class) = &class {
+                    check_surcharge(input.surcharge_basis_points, class)?;
                 }
                 let kept = before.as_ref().map(|row| (row.promise_id, row.terms.0));
                 if kept == class.as_ref().map(|row| (row.id, row.terms.0)) {

@@ -3,7 +3,8 @@
 use berth_autoscaling::promise::{Part, Promise};
 use berth_autoscaling::rollout::BOUNDS_MS;
 use berth_service_types::promises::{
-    MAX_CREDIT_BASIS_POINTS, MAX_GOOD_PPM, MAX_WAKE_MS, PromiseTerms, PromisedTime,
+    MAX_CREDIT_BASIS_POINTS, MAX_GOOD_PPM, MAX_SURCHARGE_BASIS_POINTS, MAX_WAKE_MS, PromiseTerms,
+    PromisedTime,
 };
 use berth_types::problems::FieldError;
 
@@ -62,6 +63,9 @@ pub fn check_terms(terms: &PromiseTerms) -> Vec<FieldError> {
     if terms.wake.is_some_and(|time| !(1..=MAX_WAKE_MS).contains(&time.within_ms)) {
         refuse("/wake/within_ms", "Enter 1 to 900000 milliseconds (15 minutes).");
     }
+    if terms.surcharge_basis_points > MAX_SURCHARGE_BASIS_POINTS {
+        refuse("/surcharge_basis_points", "Enter 0 to 10000 basis points (0 to 100 %).");
+    }
     errors
 }
 
@@ -91,6 +95,7 @@ mod tests {
             availability: share(999_000, 1_000),
             first_token: time(700),
             wake: time(6_000),
+            surcharge_basis_points: 10_000,
         }
     }
 
@@ -113,6 +118,11 @@ mod tests {
             (PromiseTerms { first_token: time(800), ..terms() }, vec!["/terms/first_token/within_ms"]),
             (PromiseTerms { wake: time(0), ..terms() }, vec!["/terms/wake/within_ms"]),
             (PromiseTerms { wake: time(900_001), ..terms() }, vec!["/terms/wake/within_ms"]),
+            (PromiseTerms { surcharge_basis_points: 0, ..terms() }, vec![]),
+            (
+                PromiseTerms { surcharge_basis_points: 10_001, ..terms() },
+                vec!["/terms/surcharge_basis_points"],
+            ),
         ] {
             assert_eq!(pointers(&terms), expected, "{terms:?}");
         }

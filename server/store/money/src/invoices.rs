@@ -128,21 +128,22 @@ pub async fn list_to_bill(
     list!(tx, (OrgId, String), sql, month, first, last, from, until)
 }
 
-/// The use of one offering by an organization in one mode at one price.
+/// The use of one offering by an organization in one mode at one price with one surcharge.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct StoredLine {
     pub org_id: OrgId,
     /// The slug of the offering.
     pub item: String,
     pub mode: String,
-    /// The price of a device; absent for fees, and for use without a recorded price.
+    /// The price of a device without the surcharge; absent for fees, and for use without a recorded price.
     pub unit_nano_per_second: Option<i64>,
+    pub surcharge_basis_points: i64,
     pub device_milli_ms: i64,
     pub amount_micros: i64,
 }
 
-/// Lists the use of these organizations on some days, by offering, mode and price. The prices follow the order of
-/// their versions.
+/// Lists the use of these organizations on some days, by offering, mode, price and surcharge. The prices follow the order
+/// of their versions.
 pub async fn list_lines(
     tx: &mut Tx<'_>,
     orgs: &[OrgId],
@@ -154,15 +155,16 @@ pub async fn list_lines(
                 "SELECT u.org_id, COALESCE(o.slug, u.offering_id) AS item, u.mode, \
                  CASE u.mode WHEN 'reserved' THEN COALESCE(p.reserved_nano_per_second, p.nano_per_second) \
                  WHEN 'preemptible' THEN COALESCE(p.preemptible_nano_per_second, p.nano_per_second) \
-                 ELSE p.nano_per_second END AS unit_nano_per_second, \
+                 ELSE p.nano_per_second END AS unit_nano_per_second, u.surcharge_basis_points, \
                  CAST(SUM(u.device_milli_ms) AS BIGINT) AS device_milli_ms, \
                  CAST(SUM(u.cost_micros) AS BIGINT) AS amount_micros \
                  FROM usage_days u LEFT JOIN offerings o ON o.id = u.offering_id \
                  LEFT JOIN prices p ON p.offering_id = u.offering_id AND p.version = u.price_version \
                  WHERE u.org_id ",
                 $condition,
-                " AND u.day >= $2 AND u.day <= $3 GROUP BY u.org_id, item, u.mode, unit_nano_per_second \
-                 ORDER BY u.org_id, item, u.mode, MIN(u.price_version)"
+                " AND u.day >= $2 AND u.day <= $3 \
+                 GROUP BY u.org_id, item, u.mode, unit_nano_per_second, u.surcharge_basis_points \
+                 ORDER BY u.org_id, item, u.mode, MIN(u.price_version), u.surcharge_basis_points"
             )
         };
     }

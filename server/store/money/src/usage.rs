@@ -37,6 +37,8 @@ pub struct Charge<'a> {
     pub member: &'a str,
     /// The version of the offering's price; 0 for a fee.
     pub price_version: i64,
+    /// The surcharge on the price in basis points.
+    pub surcharge_basis_points: i64,
     pub labels: Vec<(String, String)>,
     /// Thousandths of devices × milliseconds.
     pub device_milli_ms: i64,
@@ -45,10 +47,11 @@ pub struct Charge<'a> {
 
 /// Adds a charge to its day.
 pub async fn add_charge(tx: &mut Tx<'_>, charge: &Charge<'_>) -> Result<(), StoreError> {
-    let sql = "INSERT INTO usage_days (org_id, day, offering_id, mode, member, price_version, device_milli_ms, \
-               cost_micros) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
-               ON CONFLICT (org_id, day, offering_id, mode, member, price_version) DO UPDATE SET \
-               device_milli_ms = usage_days.device_milli_ms + $7, cost_micros = usage_days.cost_micros + $8";
+    let sql = "INSERT INTO usage_days (org_id, day, offering_id, mode, member, price_version, \
+               surcharge_basis_points, device_milli_ms, cost_micros) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+               ON CONFLICT (org_id, day, offering_id, mode, member, price_version, surcharge_basis_points) \
+               DO UPDATE SET device_milli_ms = usage_days.device_milli_ms + $8, \
+               cost_micros = usage_days.cost_micros + $9";
     exec!(
         tx,
         sql,
@@ -58,6 +61,7 @@ pub async fn add_charge(tx: &mut Tx<'_>, charge: &Charge<'_>) -> Result<(), Stor
         charge.mode.name(),
         charge.member,
         charge.price_version,
+        charge.surcharge_basis_points,
         charge.device_milli_ms,
         charge.cost_micros
     )?;

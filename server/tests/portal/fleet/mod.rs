@@ -139,6 +139,7 @@ pub async fn with_jobs(db: &Db) {
                     max_duration_s: 60,
                     price_version: 1,
                     nano_per_second: 1_000,
+                    surcharge_basis_points: 0,
                     held_micros: 60,
                     hold: None,
                     created_by: "a@b".to_owned(),
