@@ -1,7 +1,8 @@
 """The benchmark of idle inference capacity: the program `troughs` of berth-engine, and its answer as rows.
 
 TROUGHS_TRACE names a trace of requests (the columns of BurstGPT_1.csv or of lora_request_trace.csv of GenTD26),
-TROUGHS_DAY the number of its day (1). Without a trace the program generates the day.
+TROUGHS_DAY the number of its day (1). Without a trace the program generates the day. TROUGHS_RESERVE is the reserve
+for bursts in boards (0); the program reads it.
 """
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def answer() -> dict[str, Any]:
 def troughs(row: MakeRow) -> list[Row]:
     said = answer()
     day = (f"a {said['source']} day of {said['requests']} requests, {said['boards']} boards, {said['peak_boards']} of them "
-           f"in the busiest minute; {said['idle_percent']} % of their time is idle")
+           f"in the busiest minute; {said['idle_percent']} % of their time is idle; reserve for bursts: {said['reserve']}")
     late = f"{said['late_alone']} without jobs"
     lost = f"{said['preempted']} preemptions; with saves every ten minutes only {said['lost_unsaved_percent']} %"
     rows = [

@@ -6,6 +6,7 @@ use berth_types::Page;
 use berth_types::cluster::{Board, BoardFilter, ClusterMap};
 use berth_types::diagnosis::NodeDiagnosis;
 use berth_types::ids::{NodeId, OrgId};
+use berth_types::node_pools::InferencePool;
 use berth_types::nodes::{
     ApproveNode, Dedication, JoinToken, NewJoinToken, Node, NodeFilter, OrgNodes, PatchNode, PutOrgNodes,
 };
@@ -117,6 +118,18 @@ pub fn release(node: NodeId) -> impl Future<Output = Answer<Node>> + Send + 'sta
 /// Dedicates a node to an organization, or opens it to all.
 pub fn dedicate(node: NodeId, input: &Dedication) -> impl Future<Output = Answer<Node>> + Send + 'static {
     send("PUT", format!("/operator/nodes/{node}/dedication"), input, None)
+}
+
+/// Gets the settings of the pool for inference.
+pub fn inference_pool() -> impl Future<Output = Answer<InferencePool>> + Send + 'static {
+    get("/operator/inference-pool".to_owned())
+}
+
+/// Replaces the settings of the pool for inference.
+pub fn set_inference_pool(
+    input: &InferencePool,
+) -> impl Future<Output = Answer<InferencePool>> + Send + 'static {
+    send("PUT", "/operator/inference-pool", input, None)
 }
 
 /// Gets the dedicated nodes of an organization, for operators.

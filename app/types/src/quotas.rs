@@ -264,6 +264,7 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "gpu.reset_asked",
     "inference_key.created",
     "inference_key.revoked",
+    "inference_pool.set",
     "invitation.created",
     "invitation.resent",
     "invitation.withdrawn",

@@ -13,9 +13,10 @@ use crate::gang_links::{LINK_FAILURES, LINK_RETRIES};
 pub enum StopCause {
     Cancelled,
     TimedOut,
-    /// Preempted for a job of a higher class. The job is queued again, unless its retry policy excludes that.
+    /// Preempted for a job of a higher class or a replica, or (`None`) for the reserve for bursts of inference. The job is
+    /// queued again, unless its retry policy excludes that.
     Preempted {
-        for_job: JobId,
+        for_job: Option<JobId>,
     },
     /// Another rank of the attempt failed.
     RankFailed,
@@ -71,7 +72,7 @@ pub enum MachineEvent {
     /// The operator stops the job.
     Halt,
     /// The scheduler preempts the attempt.
-    Preempt { attempt: u32, for_job: JobId },
+    Preempt { attempt: u32, for_job: Option<JobId> },
     /// One of several ranks failed.
     RankFailed { attempt: u32 },
     /// The devices are idle, and the job is to be stopped in that case.

@@ -21,8 +21,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use cases::{
-    ENUMERATED, ENUMERATED_DEDICATED, ENUMERATED_INSIDE, ENUMERATED_POOLS, check, enumerated,
-    enumerated_dedicated, enumerated_inside, enumerated_pools, models, random, shrink,
+    ENUMERATED, ENUMERATED_DEDICATED, ENUMERATED_INSIDE, ENUMERATED_POOLS, ENUMERATED_RESERVE, check,
+    enumerated, enumerated_dedicated, enumerated_inside, enumerated_pools, enumerated_reserve, models,
+    random, shrink,
 };
 use regressions::regressions;
 
@@ -39,13 +40,15 @@ fn main() {
     let inside = ENUMERATED + ENUMERATED_INSIDE;
     let dedicated = inside + ENUMERATED_DEDICATED;
     let pools = dedicated + ENUMERATED_POOLS;
-    let fixed = pools + models.len() as u64;
+    let reserve = pools + ENUMERATED_RESERVE;
+    let fixed = reserve + models.len() as u64;
     let case = |n: u64| match n {
         n if n < ENUMERATED => enumerated(n),
         n if n < inside => enumerated_inside(n - ENUMERATED),
         n if n < dedicated => enumerated_dedicated(n - inside),
         n if n < pools => enumerated_pools(n - dedicated),
-        n if n < fixed => models[(n - pools) as usize].clone(),
+        n if n < reserve => enumerated_reserve(n - pools),
+        n if n < fixed => models[(n - reserve) as usize].clone(),
         n => random(seed + n, several),
     };
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);

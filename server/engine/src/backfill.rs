@@ -108,6 +108,8 @@ pub(super) struct PoolPass {
     pub(super) finished: bool,
     /// True if a held start was dropped or moved after other jobs were tried.
     pub(super) again: bool,
+    /// The changes of the cluster and of the calendar at the begin of the check.
+    pub(super) began: (u64, u64),
 }
 
 /// Begins the backfill of a pool.
@@ -387,6 +389,7 @@ fn open_asks(
     let (yielding, stopped) = yielding_holds(engine, pass);
     let (changes, bookings) = (engine.cluster.changes(), power::bookings_version(engine, pool));
     let settled = yielding.is_empty() && stopped.is_empty() && engine.racks.is_empty();
+    let reserve = engine.burst_reserve;
     let Engine { cluster, queue, .. } = &mut *engine;
     let mut open = Vec::new();
     for (ask, known) in queue.pool_asks(pool) {
@@ -398,8 +401,8 @@ fn open_asks(
                 nodes.len() < 64 && !views.any(|n| ask.shape.may_fit(n.view(), cluster.models()))
             });
             // Without any place bookings do not matter. With power budgets they always do: a job on
-            // boards of a booking adds no power after its begin.
-            let booked = failed.bookings == bookings && settled;
+            // boards of a booking adds no power after its begin. The reserve depends on all nodes.
+            let booked = failed.bookings == bookings && settled && !reserve.binds(ask);
             if same && (booked || failed.seconds == 0) {
                 (failed.changes, below) = (changes, failed.seconds);
             }

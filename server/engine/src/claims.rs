@@ -14,7 +14,7 @@ use berth_placement::pools::Work;
 use berth_placement::request::Ask;
 
 /// No run is stopped for a job that starts within these seconds by itself.
-const SOON_S: i64 = 30;
+pub(super) const SOON_S: i64 = 30;
 
 /// The claims by their owners.
 #[derive(Debug, Clone, Default)]

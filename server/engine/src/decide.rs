@@ -87,11 +87,12 @@ pub(super) fn start(
     apply::put_claim(engine, claim, now);
 }
 
-/// Stops attempts for a job: adds the decisions, and counts the attempts as stopping.
+/// Stops attempts for a job or (`None`) for the reserve for bursts: adds the decisions, and counts the attempts as
+/// stopping.
 pub(super) fn preempt(
     engine: &mut Engine,
     victims: Vec<Owner>,
-    for_job: JobId,
+    for_job: Option<JobId>,
     now: Timestamp,
     out: &mut Vec<Decision>,
 ) {
@@ -100,7 +101,7 @@ pub(super) fn preempt(
         let mut stopped = claim.clone();
         let grace = stopped.preemptible.take().unwrap_or(0);
         stopped.ends_by = Some(run_end(now, grace));
-        (stopped.stops, stopped.stopped_for, stopped.requeues) = (true, Some(for_job), true);
+        (stopped.stops, stopped.stopped_for, stopped.requeues) = (true, for_job, true);
         apply::put_claim(engine, stopped, now);
         out.push(Decision::Preempt { victim, for_job });
     }

@@ -160,7 +160,7 @@ fn is_current(engine: &Engine, job: JobId, held: &HeldStart) -> bool {
         return false;
     };
     let Some(booking) = engine.calendar.get(hold_id(job)) else { return false };
-    let Some(ask) = booking.ask else { return false };
+    let Some(ask) = booking.ask.filter(|ask| !engine.burst_reserve.binds(ask)) else { return false };
     if engine.caches.ready.get(&ask).is_none_or(|r| !r.is_complete()) {
         return false;
     }

@@ -2,6 +2,7 @@
 
 use berth_types::ids::OrgId;
 
+use super::place::Limits;
 use super::reasons::{Blocker, WaitReasons};
 use super::{Engine, node_pools, order, place};
 use berth_placement::cluster::{NodeIx, missing_storage};
@@ -226,7 +227,10 @@ fn most(engine: &Engine, ask: &Ask, able: &[NodeIx]) -> (u32, u32) {
     });
     let offers: Vec<_> = offers.collect();
     if !offers.is_empty() {
-        let fits = |nodes: u32| place::gather(engine, &Ask { nodes, ..*ask }, offers.clone(), None).is_some();
+        let fits = |nodes: u32| {
+            let ask = Ask { nodes, ..*ask };
+            place::gather(engine, &ask, offers.clone(), Limits::default()).is_some()
+        };
         let nodes = (1..=ask.nodes).rev().find(|n| fits(*n)).unwrap_or(0);
         return (ask.shape.count, nodes);
     }

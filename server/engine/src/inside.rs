@@ -9,7 +9,7 @@ use berth_types::time::Timestamp;
 
 use super::held::{Basis, HeldStartInside, hold_id, is_late_by_victim, is_overdue};
 use super::node_pools::PreemptionRight;
-use super::place::{self, Candidate};
+use super::place::{self, Candidate, Limits};
 use super::preempt::{self, cheapest_victims};
 use super::{Decision, Engine, Span, decide, order, run_end};
 use berth_placement::calendar::{Booking, BookingKind, LATE_S, NodeSlots, expected_end};
@@ -244,7 +244,7 @@ fn hold_inside(
         pass.held.extend(held);
     }
     if !victims.is_empty() && starts.is_none_or(|at| at > soon) {
-        decide::preempt(engine, victims, job.job, now, out);
+        decide::preempt(engine, victims, Some(job.job), now, out);
         // The next job that does not fit becomes the first.
         pass.first &= !pass.held.iter().any(|h| h.job == job.job && h.basis == Basis::First);
         pass.held.retain(|h| h.job != job.job);
@@ -300,7 +300,7 @@ fn find_places_inside(
     let mut offers: Vec<Candidate> = offers.collect();
     offers.sort_by_key(|(_, node, _)| *node);
     offers.dedup_by_key(|(_, node, _)| *node);
-    let chosen = place::gather(engine, ask, offers, None)?;
+    let chosen = place::gather(engine, ask, offers, Limits::default())?;
     Some(place::node_slots(engine, ask, &chosen))
 }
 

@@ -13,6 +13,7 @@
 
 mod apply;
 mod backfill;
+mod burst_reserve;
 mod claims;
 mod decide;
 mod dependencies;
@@ -34,6 +35,7 @@ mod preemptions;
 mod ready;
 mod reason_text;
 mod reasons;
+mod reclaim;
 mod reserve;
 mod shortage;
 mod trials;
@@ -57,6 +59,7 @@ use berth_placement::quotas::{Quotas, UseTotals};
 use berth_placement::request::Ask;
 use berth_placement::scoring::Reach;
 
+pub use burst_reserve::put_burst_reserve;
 pub use facts::{Claim, ClaimBill, ClaimRank, Fact, HeldVolume, JobFacts, OrgFacts};
 pub use held::Basis;
 pub use obstacles::{Obstacle, Obstacles};
@@ -79,8 +82,8 @@ pub enum Decision {
         attempt: u32,
         ranks: Vec<(NodeId, Vec<Slot>)>,
     },
-    /// A running attempt stops for another job.
-    Preempt { victim: Owner, for_job: JobId },
+    /// A running attempt stops for another job, or (`None`) for the reserve for bursts of inference.
+    Preempt { victim: Owner, for_job: Option<JobId> },
     /// The job `on`, whose success is a dependency of `job`, did not succeed.
     Orphan { job: JobId, generation: i64, on: JobId },
 }
@@ -136,6 +139,7 @@ pub struct Engine {
     caches: Caches,
     backfill: bool,
     racks: power::Racks,
+    burst_reserve: burst_reserve::BurstReserve,
 }
 
 impl Default for Engine {
@@ -161,6 +165,7 @@ impl Default for Engine {
             caches: Caches::default(),
             backfill: true,
             racks: power::Racks::default(),
+            burst_reserve: burst_reserve::BurstReserve::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use berth_types::node_pools::NodePool;
 
 use super::facts::{Claim, ClaimRank};
 use super::reasons::Blocker;
-use super::{Engine, Span, place};
+use super::{Engine, Span, burst_reserve, order, place};
 use berth_placement::calendar::Exclusions;
 use berth_placement::cluster::{Cluster, Node, View, has_pools};
 use berth_placement::pools::{Work, takes};
@@ -57,6 +57,11 @@ impl PreemptionRight {
         Self { class, replica: ask.shape.work == Work::Replica }
     }
 
+    /// The right to preempt runs that borrow for the reserve for bursts, whatever their class, and no others.
+    pub(super) const fn for_reserve() -> Self {
+        Self { class: i64::MIN, replica: true }
+    }
+
     /// The class from which on the runs of a kind stay.
     pub(super) const fn limit(self, kind: RunKind) -> i64 {
         match (kind, self.replica) {
@@ -76,12 +81,8 @@ impl PreemptionRight {
 /// if the other is one.
 pub(super) fn may_go_before(engine: &Engine, job: JobId, other: JobId) -> bool {
     let class = |job: JobId| engine.jobs.get(&job).map(|waiting| waiting.facts.priority.rank());
-    let is_replica = |job: JobId| {
-        let ask = engine.jobs.get(&job).and_then(|waiting| waiting.ask);
-        ask.is_some_and(|ask| ask.shape.work == Work::Replica)
-    };
     let is_higher = class(job).zip(class(other)).is_some_and(|(own, other)| other < own);
-    is_higher && (is_replica(job) || !is_replica(other))
+    is_higher && (order::is_replica(engine, job) || !order::is_replica(engine, other))
 }
 
 /// The same ask on nodes of any pool: all of them take a preemptible job.
@@ -114,5 +115,8 @@ pub(super) fn free_elsewhere(
     let is_refused = |view: &&View| !takes(view.pool, ask.shape.work) && any.shape.may_fit(view, models);
     let views = engine.cluster.nodes().iter().map(Node::view).filter(is_refused);
     let free = |view: &View| view.gpus().iter().filter(|gpu| any.shape.fits_gpu(gpu, models)).count();
-    u32::try_from(views.map(free).sum::<usize>()).unwrap_or(u32::MAX)
+    let free = u32::try_from(views.map(free).sum::<usize>()).unwrap_or(u32::MAX);
+    // The reserve for bursts stays free.
+    let lendable = burst_reserve::for_run(engine, &any, (now, until), now, excluded);
+    lendable.map_or(free, |lendable| free.min(lendable.count().max(1)))
 }

@@ -108,6 +108,7 @@ fn behind(engine: &Engine, waiter: &Waiter, blocker: &Blocker, now: Timestamp) -
         | Blocker::Storage { .. }
         | Blocker::OwnNodes { busy: 0 }
         | Blocker::Pool { .. }
+        | Blocker::BurstReserve { .. }
         | Blocker::Away { .. }
         | Blocker::SetAside { .. }
         | Blocker::Quarantined { .. } => Obstacles::default(),

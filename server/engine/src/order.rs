@@ -4,6 +4,7 @@ use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
 use super::Engine;
+use berth_placement::pools::Work;
 use berth_placement::queue::{Turn, Turns};
 
 /// The inputs for the present turns of waiting jobs.
@@ -20,6 +21,12 @@ pub(super) fn turn(engine: &Engine, job: JobId, now: Timestamp) -> Option<Turn> 
 /// The submitted class of a job.
 pub(super) fn class(engine: &Engine, job: JobId) -> Option<i64> {
     Some(engine.jobs.get(&job)?.facts.priority.rank())
+}
+
+/// True for a waiting replica of a service.
+pub(super) fn is_replica(engine: &Engine, job: JobId) -> bool {
+    let ask = engine.jobs.get(&job).and_then(|waiting| waiting.ask);
+    ask.is_some_and(|ask| ask.shape.work == Work::Replica)
 }
 
 /// Removes a job from the queue: it has a held start, or no node could ever hold it.

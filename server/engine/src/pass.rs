@@ -14,7 +14,9 @@ use super::backfill::{self, FIRST_PREEMPTORS, PoolPass};
 use super::held::{Basis, HeldStart, hold_id, is_late_by_victim, is_overdue};
 use super::hold::{self, StartEstimate};
 use super::preempt::{self, VictimSearch};
-use super::{Decision, Engine, decide, firm_holds, impossible, inside, order, place, power, ready, run_end};
+use super::{
+    Decision, Engine, decide, firm_holds, impossible, inside, order, place, power, ready, reclaim, run_end,
+};
 use berth_placement::calendar::{Booking, Exclusions};
 use berth_placement::cluster::Models;
 use berth_placement::queue::Turn;
@@ -61,6 +63,7 @@ impl Engine {
             }
             run_pools(self, &pools, now, &mut out);
         }
+        reclaim::restore(self, now, &mut out);
         out
     }
 
@@ -105,6 +108,7 @@ fn run_pools(engine: &mut Engine, pools: &[u64], now: Timestamp, out: &mut Vec<D
             graces_s: engine.preemptible.graces_s(None),
             finished: true,
             again: false,
+            began: state(engine),
         };
         match next(engine, &pass, now) {
             Some(turn) => order.push(Reverse((turn, index))),
@@ -143,6 +147,11 @@ fn find_limited_hold(engine: &Engine, pool: u64, now: Timestamp) -> Option<JobId
     (!admitted).then_some(job)
 }
 
+/// The changes of the cluster and of the calendar so far.
+fn state(engine: &Engine) -> (u64, u64) {
+    (engine.cluster.changes(), engine.calendar.total_version())
+}
+
 /// The next turn in a pool.
 fn next(engine: &Engine, pass: &PoolPass, now: Timestamp) -> Option<Turn> {
     next_aside(engine, pass, now).into_iter().chain(next_in_line(engine, pass, now)).min()
@@ -174,8 +183,10 @@ fn remember_check(engine: &mut Engine, pass: &PoolPass, now: Timestamp) {
     {
         hold::drop_hold(engine, job);
     }
+    // What later replicas take in this pass is missing in the reserve for earlier jobs.
+    let is_reserve_moved = !engine.burst_reserve.is_empty() && pass.began != state(engine);
     // A start of this pass may have used up a limit of the held start's organization.
-    if pass.again || find_limited_hold(engine, pass.pool, now).is_some() {
+    if pass.again || is_reserve_moved || find_limited_hold(engine, pass.pool, now).is_some() {
         engine.caches.pool_checks.remove(&pass.pool);
         return;
     }

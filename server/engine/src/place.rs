@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use berth_types::time::Timestamp;
 
+use super::burst_reserve::{self, Lendable};
 use super::power::{self, Boards, Power, offer_boards};
 use super::{Engine, Span};
 use berth_placement::calendar::{Booking, BookingKind, Calendar, Exclusions, Expected, NodeSlots};
@@ -21,6 +22,13 @@ const RECONNECT_S: i64 = 60;
 
 /// A node that could take a rank, with the cost and the offer.
 pub(super) type Candidate = (u64, NodeIx, ScoredPlace);
+
+/// What the places of a run share besides its nodes: the power of racks, and the boards beyond the reserve for bursts.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Limits<'a> {
+    power: Option<&'a Power>,
+    lendable: Option<&'a Lendable>,
+}
 
 /// Returns true if a node has a board of one of these models.
 pub(super) fn has_board_of(engine: &Engine, node: NodeIx, models: Models) -> bool {
@@ -52,14 +60,17 @@ pub(super) fn find_places(
 ) -> Option<Vec<NodeSlots>> {
     engine.finder.sync(&engine.cluster, &ask.shape);
     let power = power::for_run(engine, (now, until), now, excluded);
+    let lendable = burst_reserve::for_run(engine, ask, (now, until), now, excluded);
+    let limits = Limits { power: power.as_ref(), lendable: lendable.as_ref() };
     let offer = |node: NodeIx| {
         let view = view_until(engine, node, now, until, excluded)?;
-        powered_offer(engine, node, &view, ask, power.as_ref())
+        limited_offer(engine, node, &view, ask, limits)
     };
     let mut candidates: Vec<Candidate> = Vec::new();
     if ask.nodes == 1 {
-        // Without bookings and budgets the answer of the finder suffices.
-        let known = |node: NodeIx| engine.calendar.is_free(node) && power.is_none();
+        // Without bookings, budgets and a reserve the answer of the finder suffices.
+        let reserved = |node: NodeIx| limits.lendable.is_some() && Lendable::counts(&engine.cluster, node);
+        let known = |node: NodeIx| engine.calendar.is_free(node) && power.is_none() && !reserved(node);
         let near = |node: NodeIx| domain(engine, node, ask.topology).is_some();
         let fits = |node: NodeIx| near(node) && (known(node) || offer(node).is_some());
         let node = engine.finder.best(&engine.cluster, &ask.shape, &fits)?;
@@ -70,7 +81,7 @@ pub(super) fn find_places(
         }
     }
     let view = |node| view_until(engine, node, now, until, excluded);
-    let chosen = gather_low_power(engine, ask, candidates, power.as_ref(), view)?;
+    let chosen = gather_low_power(engine, ask, candidates, limits, view)?;
     Some(node_slots(engine, ask, &chosen))
 }
 
@@ -79,11 +90,11 @@ fn gather_low_power(
     engine: &Engine,
     ask: &Ask,
     mut candidates: Vec<Candidate>,
-    power: Option<&Power>,
+    limits: Limits<'_>,
     view: impl Fn(NodeIx) -> Option<View>,
 ) -> Option<Vec<Candidate>> {
-    let chosen = gather(engine, ask, candidates.clone(), power);
-    let Some(power) = power.filter(|_| chosen.is_none() && ask.nodes > 1) else { return chosen };
+    let chosen = gather(engine, ask, candidates.clone(), limits);
+    let Some(power) = limits.power.filter(|_| chosen.is_none() && ask.nodes > 1) else { return chosen };
     for (_, node, offer) in &mut candidates {
         if let Some(low_power) =
             view(*node).and_then(|view| lowest_power_offer(engine, *node, &view, ask, power))
@@ -91,7 +102,7 @@ fn gather_low_power(
             *offer = low_power;
         }
     }
-    gather(engine, ask, candidates, Some(power))
+    gather(engine, ask, candidates, limits)
 }
 
 /// The nodes on which an ask could start at some time and stay, by a search of all given nodes.
@@ -104,16 +115,31 @@ pub(super) fn find_places_at(
     excluded: Exclusions<'_>,
 ) -> Option<Vec<Candidate>> {
     let power = power::for_run(engine, span, now, excluded);
+    let lendable = burst_reserve::for_run(engine, ask, span, now, excluded);
+    let limits = Limits { power: power.as_ref(), lendable: lendable.as_ref() };
     let offers = nodes.iter().filter_map(|node| {
         let view = engine.calendar.view(&engine.cluster, *node, span, now, excluded)?;
-        let offer = powered_offer(engine, *node, &view, ask, power.as_ref())?;
+        let offer = limited_offer(engine, *node, &view, ask, limits)?;
         domain(engine, *node, ask.topology)?;
         Some((offer.cost, *node, offer))
     });
     // For one node the best of the first few places is good enough.
     let candidates = if ask.nodes == 1 { offers.take(8).collect() } else { offers.collect() };
     let view = |node| engine.calendar.view(&engine.cluster, node, span, now, excluded);
-    gather_low_power(engine, ask, candidates, power.as_ref(), view)
+    gather_low_power(engine, ask, candidates, limits, view)
+}
+
+/// The offer of a node within limits.
+fn limited_offer(
+    engine: &Engine,
+    node: NodeIx,
+    view: &View,
+    ask: &Ask,
+    limits: Limits<'_>,
+) -> Option<ScoredPlace> {
+    let offer = powered_offer(engine, node, view, ask, limits.power)?;
+    let admits = |lendable: &Lendable| lendable.admits(&engine.cluster, node, &offer_boards(&offer));
+    limits.lendable.is_none_or(admits).then_some(offer)
 }
 
 /// The cheapest offer of a node; if its rack cannot feed that offer, the offer with the least added
@@ -178,13 +204,13 @@ fn low_power_offer_on(
     None
 }
 
-/// One candidate for each node of an ask, within the required topology, one kind of network between ranks and the power
-/// of racks; all or none.
+/// One candidate for each node of an ask, within the required topology, one kind of network between ranks and these
+/// limits; all or none.
 pub(super) fn gather(
     engine: &Engine,
     ask: &Ask,
     candidates: Vec<Candidate>,
-    power: Option<&Power>,
+    limits: Limits<'_>,
 ) -> Option<Vec<Candidate>> {
     let count = ask.nodes as usize;
     let mut domains: BTreeMap<(Option<Arc<str>>, Option<GangKind>), Vec<Candidate>> = BTreeMap::new();
@@ -197,39 +223,47 @@ pub(super) fn gather(
     // The safest network, then the smallest domain that suffices: larger ones stay free for larger jobs.
     let mut domains: Vec<_> = domains.into_iter().filter(|(_, found)| found.len() >= count).collect();
     domains.sort_by_key(|((_, kind), found)| (Reverse(*kind), found.len()));
-    domains.into_iter().find_map(|(_, found)| gather_powered(engine, found, count, power))
+    domains.into_iter().find_map(|(_, found)| gather_limited(engine, found, count, limits))
 }
 
-/// The cheapest candidates that racks can feed together; if too few remain, those with the least added
-/// power.
-fn gather_powered(
+/// The cheapest candidates within limits together; if too few remain, those with the least added power and the fewest
+/// boards of the reserve.
+fn gather_limited(
     engine: &Engine,
     mut candidates: Vec<Candidate>,
     count: usize,
-    power: Option<&Power>,
+    limits: Limits<'_>,
 ) -> Option<Vec<Candidate>> {
+    let cluster = &engine.cluster;
     candidates.sort_by_key(|(cost, node, _)| (*cost, *node));
-    let Some(power) = power else {
+    let Limits { power, lendable } = limits;
+    if power.is_none() && lendable.is_none() {
         candidates.truncate(count);
         return Some(candidates);
-    };
-    let fed = |order: &[Candidate]| {
-        let mut power = power.clone();
+    }
+    let within = |order: &[Candidate]| {
+        let (mut power, mut lendable) = (power.cloned(), lendable.cloned());
         let mut chosen: Vec<Candidate> = Vec::new();
         for candidate in order {
-            let boards = offer_boards(&candidate.2);
-            if chosen.len() < count && power.feeds(&engine.cluster, candidate.1, &boards) {
-                power.draw(&engine.cluster, candidate.1, &boards);
+            let (node, boards) = (candidate.1, offer_boards(&candidate.2));
+            let fits = power.as_ref().is_none_or(|power| power.feeds(cluster, node, &boards))
+                && lendable.as_ref().is_none_or(|lendable| lendable.admits(cluster, node, &boards));
+            if chosen.len() < count && fits {
+                power.iter_mut().for_each(|power| power.draw(cluster, node, &boards));
+                lendable.iter_mut().for_each(|lendable| lendable.lend(cluster, node, &boards));
                 chosen.push(candidate.clone());
             }
         }
         (chosen.len() == count).then_some(chosen)
     };
-    fed(&candidates).or_else(|| {
+    within(&candidates).or_else(|| {
         candidates.sort_by_key(|(cost, node, offer)| {
-            (power.added(&engine.cluster, *node, &offer_boards(offer)), *cost, *node)
+            let boards = offer_boards(offer);
+            let added = power.map_or(0, |power| power.added(cluster, *node, &boards));
+            let taken = lendable.map_or(0, |lendable| lendable.taken(cluster, *node, &boards));
+            (added, taken, *cost, *node)
         });
-        fed(&candidates)
+        within(&candidates)
     })
 }
 
@@ -278,7 +312,8 @@ pub(super) fn find_places_in(
         let offer = powered_offer(engine, node, &view, ask, power.as_ref())?;
         Some((offer.cost, node, offer))
     });
-    let chosen = gather(engine, ask, offers.collect(), power.as_ref())?;
+    let limits = Limits { power: power.as_ref(), lendable: None };
+    let chosen = gather(engine, ask, offers.collect(), limits)?;
     Some(node_slots(engine, ask, &chosen))
 }
 
@@ -308,6 +343,8 @@ pub(super) fn is_free_for(
 ) -> bool {
     let power = power::for_run(engine, (run.from, run.until), now, excluded);
     let fed = power.is_none_or(|power| power.feeds_all(&engine.cluster, &run.places));
+    let lendable = burst_reserve::for_run(engine, ask, (run.from, run.until), now, excluded);
+    let lent = lendable.is_none_or(|lendable| lendable.admits_all(&engine.cluster, &run.places));
     let suits = |place: &NodeSlots| {
         engine.cluster.node(place.node).is_some_and(|node| {
             (!ask.shape.images || node.facts.images)
@@ -320,7 +357,8 @@ pub(super) fn is_free_for(
     let mut kinds = run.places.iter().map(|place| gang_kind(engine, place.node, ask));
     let first = kinds.next();
     let has_one_kind = kinds.all(|kind| Some(kind) == first);
-    fed && has_one_kind
+    fed && lent
+        && has_one_kind
         && run.places.iter().all(suits)
         && still_fits(engine, &engine.calendar, run, now, excluded)
 }

@@ -268,7 +268,7 @@ fn watts(cluster: &Cluster, node: NodeIx, boards: &Boards) -> i64 {
 }
 
 /// Adds the boards of some slots to a set.
-fn add_slots<'a>(
+pub(super) fn add_slots<'a>(
     cluster: &Cluster,
     node: NodeIx,
     slots: impl IntoIterator<Item = &'a Slot>,

@@ -13,7 +13,7 @@ use super::facts::Claim;
 use super::held::Basis;
 use super::hold::{self, StartEstimate};
 use super::node_pools::PreemptionRight;
-use super::place::{self, Candidate};
+use super::place::{self, Candidate, Limits};
 use super::{Decision, Engine, Span, decide, run_end};
 use berth_placement::calendar::Exclusions;
 use berth_placement::cluster::{BookingId, NodeIx, Owner, View};
@@ -187,7 +187,7 @@ pub(super) fn for_job(
     });
     let stops = !victims.is_empty() && starts.is_none_or(|at| at > soon);
     if stops {
-        decide::preempt(engine, victims.clone(), job, now, out);
+        decide::preempt(engine, victims.clone(), Some(job), now, out);
     }
     hold::hold_start(engine, pool, job, if stops { Basis::Stopped } else { Basis::Soon }, now);
     search
@@ -211,7 +211,8 @@ fn search_victims(engine: &mut Engine, preemptor: &Preemptor<'_>) -> VictimSearc
     if lowest.is_none_or(|lowest| lowest >= preemptor.class) {
         return VictimSearch::Impossible;
     }
-    if !engine.racks.is_empty() {
+    // Power and the reserve count on all nodes together.
+    if !engine.racks.is_empty() || engine.burst_reserve.binds(&preemptor.ask) {
         let eligible = eligible(engine, preemptor.right(), None, preemptor.now);
         let all: Vec<NodeIx> = place::all_nodes(engine).collect();
         let fits = |owners: &[Owner]| fits_without(engine, preemptor, &all, owners).is_some();
@@ -297,7 +298,7 @@ fn victims(engine: &Engine, preemptor: &Preemptor<'_>) -> Option<Vec<Owner>> {
     });
     let offers = if ask.nodes == 1 { offers.take(1).collect() } else { offers.collect() };
     let chosen: Vec<NodeIx> =
-        place::gather(engine, &ask, offers, None)?.iter().map(|(_, node, _)| *node).collect();
+        place::gather(engine, &ask, offers, Limits::default())?.iter().map(|(_, node, _)| *node).collect();
     let victims: BTreeSet<Owner> = nodes
         .iter()
         .filter(|(.., node)| chosen.contains(node))

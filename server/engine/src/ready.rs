@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
-use super::{Engine, place, run_end};
+use super::{Engine, burst_reserve, place, run_end};
 use berth_placement::calendar::{Exclusions, Expected, LATE_S, NodeSlots, expected_end};
 use berth_placement::cluster::{BookingId, NodeIx};
 use berth_placement::request::Ask;
@@ -108,6 +108,9 @@ fn earliest_on(
     times.extend(ranks.filter_map(|rank| expected_end(rank, now)));
     if !engine.racks.is_empty() {
         times.extend(engine.racks.run_ends(&engine.cluster, now));
+    }
+    if engine.burst_reserve.binds(ask) {
+        times.extend(burst_reserve::run_ends(engine, ask.shape.models, now));
     }
     times.push(now.plus_seconds(LATE_S));
     times.retain(|at| *at > now);

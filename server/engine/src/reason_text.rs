@@ -187,6 +187,19 @@ fn pool_text(boards: u32, replica: bool, device: &str) -> (&'static str, String,
     ("capacity.pool", detail, change.to_owned())
 }
 
+/// The text of free boards on nodes for inference that are the reserve for bursts: `boards` of each model.
+fn burst_reserve_text(boards: u32) -> (&'static str, String, String) {
+    let detail = format!(
+        "The free boards on nodes for inference are a reserve for services: {boards} {} of each model {} free of other \
+         jobs.",
+        plural(boards, "board", "boards"),
+        plural(boards, "stays", "stay"),
+    );
+    let change = "Wait for the end of a replica or of another job, or ask the operator for a smaller reserve or for more \
+                  nodes for training.";
+    ("capacity.reserve", detail, change.to_owned())
+}
+
 /// The text of a lack of active RDMA ports, or of whole nodes.
 fn rdma_text(nodes: u32, device: &str) -> (&'static str, String, String) {
     let detail = format!(
@@ -269,6 +282,7 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
         Blocker::Storage { nodes, class } => storage_text(*nodes, class, &device),
         Blocker::OwnNodes { busy } => own_nodes_text(*busy, &device),
         Blocker::Pool { boards, replica } => pool_text(*boards, *replica, &device),
+        Blocker::BurstReserve { boards } => burst_reserve_text(*boards),
         Blocker::Away { nodes } => (
             "node.unavailable",
             format!("{nodes} suitable {} cordoned or unreachable.", plural(*nodes, "node is", "nodes are")),

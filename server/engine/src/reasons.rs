@@ -44,6 +44,8 @@ pub enum Blocker {
     /// Boards that would suit now on open nodes of a pool that does not take the job; zero if too few nodes of its own
     /// pool could ever hold the request, although others could. `replica` is true for a replica of a service.
     Pool { boards: u32, replica: bool },
+    /// The free boards on nodes for inference are the reserve for bursts: so many boards of each model.
+    BurstReserve { boards: u32 },
     /// These suitable nodes accept no work.
     Away { nodes: u32 },
     /// These suitable nodes are set aside: they take no rank of a job on several nodes.

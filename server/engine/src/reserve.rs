@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::time::Timestamp;
 
+use super::place::Limits;
 use super::reasons::PowerShortage;
 use super::{Engine, find_node_id, place, shortage};
 use berth_placement::calendar::{Booking, BookingKind, Calendar, Exclusions, NodeSlots};
@@ -215,7 +216,9 @@ fn fits_at(engine: &Engine, ask: &Ask, window: Window, now: Timestamp) -> bool {
                 .calendar
                 .view(&engine.cluster, node, (from, until), now, excluded)
                 .and_then(|view| engine.finder.offer(&engine.cluster, &view, &ask.shape))
-                .is_some_and(|offer| place::gather(engine, ask, vec![(0, node, offer)], None).is_some())
+                .is_some_and(|offer| {
+                    place::gather(engine, ask, vec![(0, node, offer)], Limits::default()).is_some()
+                })
     })
 }
 

@@ -1,24 +1,25 @@
 //! Tests of the engine in small clusters.
 
 mod awaited;
-mod calendar;
 mod history;
-mod power;
 mod quotas;
 #[path = "../tests/small/mod.rs"]
 mod small;
-mod why;
 
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Condition, DependsOn, Priority};
 use berth_types::time::Timestamp;
-use calendar::{book, window};
 use small::*;
 use uuid::Uuid;
 
 use super::*;
+use berth_placement::calendar::{Booking, BookingKind};
 use berth_placement::cluster::{GpuFacts, NodeFacts, Part};
 use berth_placement::request::{DeviceRequest, InvalidRequest, Nearness, Request};
+
+fn window(from: i64, until: i64) -> Window {
+    Window { from: at(from), until: at(until) }
+}
 
 #[test]
 fn a_gang_gets_all_its_nodes_or_none_and_near_each_other() {
@@ -95,7 +96,11 @@ fn invalid_requests_are_refused_by_name() {
 #[test]
 fn the_change_that_is_named_lets_it_start() {
     let mut e = engine(2, 4);
-    book(&mut e, 1, &boards(4, 1), window(500, 9_000), 0).unwrap();
+    let when = window(500, 9_000);
+    let (ask, places, moved) = e.quote(&boards(4, 1), org(1), when, at(0)).unwrap();
+    let (id, kind) = (BookingId(Uuid::from_u128(1)), BookingKind::Reservation);
+    let Window { from, until } = when;
+    e.book(Booking { id, kind, org: org(1), ask: Some(ask), from, until, places }, moved);
     submit(&mut e, JobFacts { max_duration_s: 20_000, ..waits(1, boards(2, 1)) });
     e.pass(at(0));
     let cases = [
@@ -128,42 +133,4 @@ fn the_change_that_is_named_lets_it_start() {
         }
         e.apply(Fact::Left { version: 5, job: job_id(id) }, at(1));
     }
-}
-
-#[test]
-fn an_impossible_job_leaves_the_queue_until_a_node_can_hold_it() {
-    let mut e = engine(1, 2);
-    submit(&mut e, waits(1, boards(4, 1)));
-    submit(&mut e, waits(2, boards(2, 1)));
-    submit(&mut e, waits(3, boards(2, 1)));
-    assert_eq!(starts(&e.pass(at(0))), [job_id(2)]);
-    // The first job with a possible start has the held start.
-    assert_eq!(e.held_starts().map(|(job, _)| job).collect::<Vec<_>>(), [job_id(3)]);
-    let why = e.why(job_id(3), at(0)).unwrap();
-    assert!(why.blockers.contains(&Blocker::Ahead { jobs: 1 }), "{why:?}");
-    e.apply(Fact::Node { version: 1, facts: node(9, "H100-80GB", 4) }, at(1));
-    assert_eq!(starts(&e.pass(at(1))), [job_id(1)], "it is the first again");
-    e.apply(Fact::Left { version: 2, job: job_id(3) }, at(1));
-    assert_eq!(e.waiting(), 0);
-}
-
-#[test]
-fn in_a_large_cluster_more_than_the_first_job_preempts() {
-    let mut e = engine(300, 1);
-    for n in 1..=300 {
-        submit(&mut e, JobFacts { priority: Priority::Low, preemptible: true, ..waits(n, boards(1, 1)) });
-    }
-    assert_eq!(starts(&e.pass(at(0))).len(), 300);
-    for n in 301..=310 {
-        submit(&mut e, JobFacts { priority: Priority::High, ..waits(n, boards(1, 1)) });
-    }
-    let mut preempted = 0;
-    for second in 1..100 {
-        let decisions = e.pass(at(second));
-        preempted += decisions.iter().filter(|d| matches!(d, Decision::Preempt { .. })).count();
-        if !e.is_unfinished() && decisions.is_empty() {
-            break;
-        }
-    }
-    assert_eq!(preempted, 10, "one run for each job, and none twice");
 }

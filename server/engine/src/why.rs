@@ -13,7 +13,7 @@ use super::reasons::{Blocker, ReservationBlocker, SuggestedChange, WaitReasons};
 use super::trials::Trial;
 use super::{
     Engine, Span, WaitingJob, apply, find_node_id, forecast, hold, impossible, inside, node_pools, order,
-    place, ready, run_end, shortage,
+    place, ready, reclaim, run_end, shortage,
 };
 use berth_placement::calendar::{Booking, Exclusions, NodeSlots};
 use berth_placement::cluster::{BookingId, NodeIx, Rank, Slot, missing_storage};
@@ -317,10 +317,11 @@ fn why_place(
     let until = run_end(now, seconds);
     let exclusions = Exclusions { bookings: excluded, owners: &[], ..Exclusions::default() };
     if place::find_places(engine, ask, now, until, exclusions).is_some() {
-        let (blockers, changes) = (Vec::new(), Vec::new());
-        return WaitReasons { blockers, changes, earliest: Some(now), fits: true };
+        return WaitReasons { blockers: Vec::new(), changes: Vec::new(), earliest: Some(now), fits: true };
     }
-    if let Some(blocker) = shortage::blocker(engine, ask, (now, until), exclusions) {
+    let shared = shortage::blocker(engine, ask, (now, until), exclusions)
+        .or_else(|| reclaim::blocker(engine, ask, (now, until), exclusions));
+    if let Some(blocker) = shared {
         let changes = changes(engine, ask, org, seconds, excluded, now);
         let blockers = vec![blocker];
         return WaitReasons { blockers, changes, earliest: None, fits: false };

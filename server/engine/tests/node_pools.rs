@@ -38,7 +38,7 @@ fn job(n: u128, work: Work) -> JobFacts {
 
 fn preemptions(decisions: &[Decision]) -> Vec<(JobId, JobId)> {
     let preemption = |d: &Decision| match d {
-        Decision::Preempt { victim, for_job } => Some((victim.job, *for_job)),
+        Decision::Preempt { victim, for_job: Some(for_job) } => Some((victim.job, *for_job)),
         _ => None,
     };
     decisions.iter().filter_map(preemption).collect()

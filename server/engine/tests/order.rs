@@ -106,7 +106,7 @@ fn the_cheapest_victims_stop_and_only_if_that_helps() {
     let victims: Vec<JobId> = decided
         .iter()
         .map(|d| match d {
-            Decision::Preempt { victim, for_job } if *for_job == job_id(6) => victim.job,
+            Decision::Preempt { victim, for_job } if *for_job == Some(job_id(6)) => victim.job,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -154,4 +154,53 @@ fn one_job_writes_to_a_volume_at_a_time() {
     assert_eq!((why.fits, why.blockers), (false, vec![Blocker::Volume(held)]));
     e.apply(Fact::Waits { version: 2, facts: JobFacts { volume: None, ..facts } }, at(1));
     assert_eq!(starts(&e.pass(at(1))), [job_id(1)]);
+}
+
+#[test]
+fn an_impossible_job_leaves_the_queue_until_a_node_can_hold_it() {
+    let mut e = engine(1, 2);
+    submit(&mut e, waits(1, boards(4, 1)));
+    submit(&mut e, waits(2, boards(2, 1)));
+    submit(&mut e, waits(3, boards(2, 1)));
+    assert_eq!(starts(&e.pass(at(0))), [job_id(2)]);
+    // The first job with a possible start has the held start.
+    assert_eq!(e.held_starts().map(|(job, _)| job).collect::<Vec<_>>(), [job_id(3)]);
+    let why = e.why(job_id(3), at(0)).unwrap();
+    assert!(why.blockers.contains(&Blocker::Ahead { jobs: 1 }), "{why:?}");
+    e.apply(Fact::Node { version: 1, facts: node(9, "H100-80GB", 4) }, at(1));
+    assert_eq!(starts(&e.pass(at(1))), [job_id(1)], "it is the first again");
+    e.apply(Fact::Left { version: 2, job: job_id(3) }, at(1));
+    assert_eq!(e.waiting(), 0);
+}
+
+#[test]
+fn in_a_large_cluster_more_than_the_first_job_preempts() {
+    let mut e = engine(300, 1);
+    for n in 1..=300 {
+        submit(&mut e, JobFacts { priority: Priority::Low, preemptible: true, ..waits(n, boards(1, 1)) });
+    }
+    assert_eq!(starts(&e.pass(at(0))).len(), 300);
+    for n in 301..=310 {
+        submit(&mut e, JobFacts { priority: Priority::High, ..waits(n, boards(1, 1)) });
+    }
+    let mut preempted = 0;
+    for second in 1..100 {
+        let decisions = e.pass(at(second));
+        preempted += decisions.iter().filter(|d| matches!(d, Decision::Preempt { .. })).count();
+        if !e.is_unfinished() && decisions.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(preempted, 10, "one run for each job, and none twice");
+}
+
+#[test]
+fn a_start_that_was_due_a_moment_ago_comes_with_the_next_pass() {
+    let mut e = engine(1, 1);
+    submit(&mut e, waits(1, boards(1, 1)));
+    for moment in 0..3 {
+        let now = at(10).plus_seconds(moment);
+        let why = e.why(job_id(1), now).unwrap();
+        assert_eq!((why.fits, why.earliest, why.blockers), (true, Some(now), Vec::new()));
+    }
 }

@@ -300,15 +300,21 @@ impl Attempts {
         Ok(add_inputs(tx, &self.inputs, row, submission, &mut start).await?.then_some(start))
     }
 
-    /// Stops an attempt for a job of a higher class or a replica. Returns false if the attempt has ended or stops already.
+    /// Stops an attempt for a job of a higher class or a replica, or (`None`) for the reserve for bursts. Returns false if the
+    /// attempt has ended or stops already.
     ///
     /// # Errors
     /// The database cannot be read or written.
-    pub async fn preempt(&self, victim: Owner, for_job: JobId) -> Result<bool, StoreError> {
+    pub async fn preempt(&self, victim: Owner, for_job: Option<JobId>) -> Result<bool, StoreError> {
         let event = MachineEvent::Preempt { attempt: victim.attempt, for_job };
-        let detail =
-            "Preempted for a replica or a job of higher priority. The job waits for its next attempt.";
-        tracing::info!(job = %victim.job, attempt = victim.attempt, %for_job, "an attempt is preempted");
+        let Owner { job, attempt } = victim;
+        let detail = if let Some(for_job) = for_job {
+            tracing::info!(%job, attempt, %for_job, "an attempt is preempted");
+            "Preempted for a replica or a job of higher priority. The job waits for its next attempt."
+        } else {
+            tracing::info!(%job, attempt, "an attempt is preempted for the reserve for bursts");
+            "Preempted for the boards that stay free for services. The job waits for its next attempt."
+        };
         self.apply_event(victim.job, None, event, detail.to_owned()).await
     }
 

@@ -60,7 +60,7 @@ pub(crate) async fn step(
         _ => None,
     };
     let room_for = match event {
-        MachineEvent::Preempt { for_job, .. } => Some(for_job),
+        MachineEvent::Preempt { for_job, .. } => for_job,
         _ => None,
     };
     // The halt of a waiting job has no earlier stop with a reason.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use berth_core::egress::has_gang_network;
 use berth_core::jobs::StopCause;
-use berth_engine::{Claim, ClaimBill, ClaimRank, Engine, Fact, JobFacts, RequestSummary};
+use berth_engine::{Claim, ClaimBill, ClaimRank, Engine, Fact, JobFacts, RequestSummary, put_burst_reserve};
 use berth_mig::{Instance, board_by_name};
 use berth_placement::assignment::AssignedDevice;
 use berth_placement::cluster::{BookingId, Owner, Part, Slot};
@@ -237,6 +237,8 @@ pub fn assigned_devices(model: &str, slots: &[Slot]) -> Vec<AssignedDevice> {
 pub(super) struct StatedFacts {
     pub facts: Vec<Fact>,
     pub racks: Option<Vec<(String, i64)>>,
+    /// The reserve for bursts in boards.
+    pub burst_reserve: Option<i64>,
     pub bookings: Option<Vec<StoredReservation>>,
     /// All present claims and waiting jobs, after a read of everything.
     pub present: Option<(HashSet<Owner>, HashSet<JobId>)>,
@@ -249,7 +251,7 @@ pub(super) fn state_facts(
     version: i64,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let StatedFacts { facts, racks, bookings, present } = stated;
+    let StatedFacts { facts, racks, burst_reserve, bookings, present } = stated;
     let (nodes, others): (Vec<Fact>, Vec<Fact>) =
         facts.into_iter().partition(|f| matches!(f, Fact::Node { .. }));
     for fact in nodes {
@@ -257,6 +259,9 @@ pub(super) fn state_facts(
     }
     if let Some(racks) = racks {
         engine.put_racks(racks.into_iter().map(|(name, watts)| (name.into(), watts)).collect());
+    }
+    if let Some(boards) = burst_reserve {
+        put_burst_reserve(engine, u32::try_from(boards).unwrap_or(0));
     }
     if let Some(rows) = bookings {
         bookings::state_bookings(engine, &rows, version, now)?;

@@ -297,10 +297,11 @@ impl Planner {
         if touched.boards || touched.everything {
             facts.extend(self.nodes_as_facts(&mut tx, version).await?);
         }
-        let racks = match touched.boards || touched.everything {
-            true => Some(store::operations::list_racks(&mut tx).await?),
-            false => None,
-        };
+        let (mut racks, mut burst_reserve) = (None, None);
+        if touched.boards || touched.everything {
+            racks = Some(store::operations::list_racks(&mut tx).await?);
+            burst_reserve = Some(store::node_pools::burst_reserve(&mut tx).await?);
+        }
         if touched.orgs || touched.everything {
             facts.extend(self.orgs_as_facts(&mut tx, now).await?);
         }
@@ -338,7 +339,8 @@ impl Planner {
         let state = self.state.clone();
         self.ask(move |engine| {
             state.equipment.put(&facts, now);
-            state_facts(engine, StatedFacts { facts, racks, bookings, present }, version, now)
+            let stated = StatedFacts { facts, racks, burst_reserve, bookings, present };
+            state_facts(engine, stated, version, now)
         })
         .await
     }

@@ -45,6 +45,7 @@ const TAGS: &[(&str, &str)] = &[
     ("gateways", "The gateways of services, for operators."),
     ("gpus", "Checks, releases and the MIG mode of boards."),
     ("inference-keys", "Secrets for requests to services."),
+    ("inference-pool", "The reserve for bursts on nodes for inference."),
     ("info", "Public facts about the portal."),
     ("inventory", "Hosts with their versions and differences."),
     ("invitations", "Invitations to organizations."),

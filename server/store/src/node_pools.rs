@@ -1,4 +1,4 @@
-//! The pools of nodes, and the time in which jobs give their devices back.
+//! The pools of nodes, the reserve for bursts, and the time in which jobs give their devices back.
 
 use berth_types::ids::{JobId, NodeId};
 use berth_types::node_pools::NodePool;
@@ -15,6 +15,18 @@ pub async fn find(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<(String, NodeP
 /// Sets the pool of a node.
 pub async fn set(tx: &mut Tx<'_>, node: NodeId, pool: NodePool) -> Result<(), StoreError> {
     exec!(tx, "UPDATE nodes SET pool = $2 WHERE id = $1", node, pool).map(|_| ())
+}
+
+/// The boards of each model that jobs leave free on nodes for inference; 0 before the first setting.
+pub async fn burst_reserve(tx: &mut Tx<'_>) -> Result<i64, StoreError> {
+    let sql = "SELECT boards, pool AS row_id FROM pool_reserves WHERE pool = $1";
+    Ok(find!(tx, (i64,), sql, NodePool::Inference)?.map_or(0, |(boards,)| boards))
+}
+
+/// Sets the boards of each model that jobs leave free on nodes for inference.
+pub async fn put_burst_reserve(tx: &mut Tx<'_>, boards: i64) -> Result<(), StoreError> {
+    let sql = "INSERT INTO pool_reserves (pool, boards) VALUES ($1, $2) ON CONFLICT (pool) DO UPDATE SET boards = $2";
+    exec!(tx, sql, NodePool::Inference, boards).map(|_| ())
 }
 
 /// Finds the latest stop of an attempt.

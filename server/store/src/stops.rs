@@ -43,7 +43,10 @@ impl StopColumns {
             StopCause::TimedOut => named("timed_out"),
             StopCause::RankFailed => named("rank_failed"),
             StopCause::Halted => named("halted"),
-            StopCause::Preempted { for_job } => Self { stop_for_job: Some(for_job), ..named("preempted") },
+            // The column needs a value for this cause.
+            StopCause::Preempted { for_job } => {
+                Self { stop_for_job: Some(for_job.unwrap_or(JobId::NONE)), ..named("preempted") }
+            }
             StopCause::Idle { percent, for_s } => Self {
                 stop_seconds: Some(i64::from(for_s)),
                 stop_percent: Some(i64::from(percent)),
@@ -72,7 +75,7 @@ fn parse(
         "timed_out" => StopCause::TimedOut,
         "rank_failed" => StopCause::RankFailed,
         "halted" => StopCause::Halted,
-        "preempted" => StopCause::Preempted { for_job: for_job? },
+        "preempted" => StopCause::Preempted { for_job: Some(for_job?).filter(|job| *job != JobId::NONE) },
         "idle" => StopCause::Idle { percent: u8::try_from(percent?).ok()?, for_s: seconds? },
         "drained" => StopCause::Drained { again: requeues?, grace_s: seconds? },
         _ => return None,

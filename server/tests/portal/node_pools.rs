@@ -49,6 +49,65 @@ async fn the_pool_of_a_node_is_set_by_operators_with_an_audit_event() {
 }
 
 #[tokio::test]
+async fn the_reserve_for_bursts_is_set_by_operators_with_an_audit_event() {
+    for (engine, db, _location) in engines("pool_reserve_setting").await {
+        let setup = IdlePortal::on(db).await;
+        let path = "/operator/inference-pool";
+        let none = json!({"reserve_boards": 0});
+        assert_eq!(setup.t.get(&setup.operator, path).await.expect(200), none, "{engine}");
+        let body = json!({"reserve_boards": 3});
+        setup.t.call(&setup.ada, "PUT", path, body.clone()).await.problem(404, "object.not_found");
+        for bad in [json!({"reserve_boards": -1}), json!({"reserve_boards": 10_001}), json!({})] {
+            setup.t.call(&setup.operator, "PUT", path, bad).await.problem(422, "request.invalid");
+        }
+        for _ in 0..2 {
+            let saved = setup.t.call(&setup.operator, "PUT", path, body.clone()).await.expect(200);
+            assert_eq!(saved, body, "{engine}");
+        }
+        assert_eq!(setup.t.get(&setup.operator, path).await.expect(200), body, "{engine}");
+        let audit =
+            items(&setup.t, &setup.operator, "/operator/audit-events?action=inference_pool.set").await;
+        assert_eq!(audit.len(), 1, "{engine}: an equal reserve is no change: {audit:?}");
+        assert_eq!(audit[0]["detail"], "reserve of 3 boards instead of 0", "{engine}");
+        assert_eq!(audit[0]["before"], r#"{"reserve_boards":0}"#, "{engine}");
+        assert_eq!(audit[0]["after"], r#"{"reserve_boards":3}"#, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn jobs_leave_the_reserve_for_bursts_and_stop_for_it() {
+    for (engine, db, _location) in engines("pool_reserve").await {
+        let setup = IdlePortal::on(db).await;
+        setup.set_pool(1, "inference").await;
+        setup.set_pool(2, "inference").await;
+        let reserve = async |boards: i64| {
+            let body = json!({"reserve_boards": boards});
+            setup.t.call(&setup.operator, "PUT", "/operator/inference-pool", body).await.expect(200);
+            schedule_all(&setup).await;
+        };
+        reserve(1).await;
+        let mut jobs = Vec::new();
+        for _ in 0..4 {
+            jobs.push(submit(&setup, json!({"preemptible": true})).await);
+        }
+        schedule_all(&setup).await;
+        let count = |states: &[String], state: &str| states.iter().filter(|one| *one == state).count();
+        let states = setup.states_of(&jobs).await;
+        assert_eq!((count(&states, "assigned"), count(&states, "queued")), (3, 1), "{engine}: {states:?}");
+        let waits = &jobs[states.iter().position(|state| state == "queued").unwrap()];
+        let path = format!("/orgs/{}/jobs/{waits}/explanation", setup.org);
+        let why = setup.t.get(&setup.ada, &path).await.expect(200);
+        assert_eq!(why["blockers"][0]["code"], "capacity.reserve", "{engine}: {why}");
+        // A larger reserve stops as many jobs as are missing.
+        reserve(2).await;
+        let states = setup.states_of(&jobs).await;
+        assert_eq!((count(&states, "assigned"), count(&states, "stopping")), (2, 1), "{engine}: {states:?}");
+        schedule_all(&setup).await;
+        assert_eq!(setup.states_of(&jobs).await, states, "{engine}: the stopped job is on its way back");
+    }
+}
+
+#[tokio::test]
 async fn only_a_preemptible_job_borrows_a_node_for_inference() {
     for (engine, db, _location) in engines("pool_places").await {
         let setup = IdlePortal::on(db).await;

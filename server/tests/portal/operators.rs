@@ -39,6 +39,8 @@ const TABLE: &[(&str, &str)] = &[
     ("POST /operator/gpus/{gpu}/mode", "owner fleet"),
     ("POST /operator/gpus/{gpu}/release", "owner fleet"),
     ("POST /operator/gpus/{gpu}/reset", "owner fleet"),
+    ("GET /operator/inference-pool", "all"),
+    ("PUT /operator/inference-pool", "owner fleet"),
     ("GET /operator/inventory", "all"),
     ("GET /operator/invoices", "all"),
     ("POST /operator/invoices", "owner billing"),

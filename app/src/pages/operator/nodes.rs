@@ -12,11 +12,12 @@ mod labels;
 mod list;
 mod lost;
 mod pool;
+mod reserve;
 mod trust;
 
 use std::collections::BTreeMap;
 
-use berth_types::nodes::{Gpu, HostMount, Node, NodeState, PatchNode};
+use berth_types::nodes::{Gpu, Node, NodeState, PatchNode};
 use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -25,7 +26,7 @@ use leptos_router::hooks::use_query_map;
 use self::add::AddNode;
 use self::approval::{ApprovalState, WaitingNodes};
 use self::aside::{ReleaseDialog, aside_banner};
-use self::classes::StorageClasses;
+use self::classes::{StorageClasses, host_mounts_text};
 use self::dedication::{DedicationDialog, dedication_text};
 use self::dialog::{NodeDialog, replace};
 use self::drain::Drains;
@@ -33,12 +34,13 @@ use self::labels::{LabelsDialog, label_chips};
 use self::list::{Loaded, MAX_REFRESHED, PAGE, filter_form, load, load_waiting, parse, refreshed};
 use self::lost::{LostDialog, lost_button, silence_banner};
 use self::pool::PoolDialog;
+use self::reserve::BurstReserve;
 use self::trust::{TrustDialog, clone_banner, left_out_banner};
 use super::super::curl::ListCurl;
 use super::super::load_more::LoadMore;
 use super::super::org_data::answer_view;
 use super::super::parts::{Call, CallProblem, every_visible, ready};
-use super::super::text::{counted, size_text};
+use super::super::text::counted;
 use super::{is_operator, may, read_only};
 use crate::api;
 use crate::api::Answer;
@@ -57,11 +59,13 @@ fn Nodes() -> impl IntoView {
     let order = Memo::new(move |_| query.with(|query| parse(|name| query.get(name))));
     let data: Resource<Answer<Loaded>> = Resource::new(move || order.get(), load);
     let classes = Resource::new(|| (), |()| api::storage_classes::list());
+    let pool = Resource::new(|| (), |()| api::nodes::inference_pool());
     view! {
         <Page title="Nodes".to_owned()>
             {read_only(OperatorRight::ManageFleet)}
             {may(OperatorRight::ManageFleet).then(|| view! { <AddNode/> })}
             {answer_view(data, |loaded| view! { <NodeList loaded=loaded/> }.into_any())}
+            <BurstReserve data=pool/>
             <StorageClasses data=classes/>
         </Page>
     }
@@ -304,17 +308,6 @@ fn isolation_text(node: &Node) -> Option<String> {
     Some(format!("{sandbox}; {}{gangs}{memory}{}{}", limits.join(", "), off("images"), off("boards")))
 }
 
-/// Returns the host mounts of a node: `Host mounts: scratch (lustre, 1.5 TiB of 3.0 TiB free)`; `None` without one.
-fn host_mounts_text(node: &Node) -> Option<String> {
-    let mount = |mount: &HostMount| {
-        let kind = if mount.file_system.is_empty() { "unknown type" } else { mount.file_system.as_str() };
-        let (free, total) = (size_text(mount.free_bytes), size_text(mount.total_bytes));
-        format!("{} ({kind}, {free} of {total} free)", mount.name)
-    };
-    let mounts: Vec<String> = node.host_mounts.iter().map(mount).collect();
-    (!mounts.is_empty()).then(|| format!("Host mounts: {}", mounts.join(", ")))
-}
-
 /// The tags after the name of a node.
 fn tags(node: &Node) -> AnyView {
     let simulated = node.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
@@ -408,7 +401,7 @@ fn row(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_types::nodes::Tile;
+    use berth_types::nodes::{HostMount, Tile};
 
     /// A node with a board for each model and island.
     fn node(boards: &[(&str, Option<u32>)]) -> Node {

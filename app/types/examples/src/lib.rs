@@ -18,6 +18,7 @@ use berth_types::ids::{NodeId, OrgId, QuoteId};
 use berth_types::invoices::{BillingDetails, BillingSettings, TaxRate};
 use berth_types::jobs::{Checkpoint, ExtendJob, NewJob, Retry, RetryOn, Topology};
 use berth_types::ledger::{CreditLimit, NewCredit, NewCredits, NewDebit, NewGrant};
+use berth_types::node_pools::InferencePool;
 use berth_types::nodes::{
     ApproveNode, Dedication, ExpectedBoards, NewJoinToken, PatchNode, PutOrgNodes, SeenBoard,
 };
@@ -44,7 +45,11 @@ fn value<T: Serialize>(example: T) -> Value {
 
 /// The examples of each type of a request, by the name of its schema.
 pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
-    [without_services(), services::by_schema()].concat()
+    [without_services(), services::by_schema(), of_pools()].concat()
+}
+
+fn of_pools() -> Vec<(&'static str, Vec<Value>)> {
+    vec![("InferencePool", vec![value(InferencePool { reserve_boards: 4 })])]
 }
 
 fn without_services() -> Vec<(&'static str, Vec<Value>)> {

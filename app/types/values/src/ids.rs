@@ -166,6 +166,11 @@ ids! {
     RequestId = "req";
 }
 
+impl JobId {
+    /// No job, for a place that needs an id.
+    pub const NONE: Self = Self(Uuid::nil());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

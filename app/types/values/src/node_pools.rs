@@ -54,6 +54,16 @@ impl NodePool {
     }
 }
 
+/// The settings of the pool for inference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct InferencePool {
+    /// The boards of each board model that preemptible jobs leave free on the nodes of the pool, 0 to 10000.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 10_000)))]
+    pub reserve_boards: i64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,8 +4,8 @@ use super::*;
 use proptest::prelude::*;
 
 /// The job for which the others are preempted.
-fn preemptor() -> JobId {
-    JobId::from_uuid(uuid::Uuid::from_u128(2))
+fn preemptor() -> Option<JobId> {
+    Some(JobId::from_uuid(uuid::Uuid::from_u128(2)))
 }
 
 fn exit(attempt: u32, code: i32) -> MachineEvent {

@@ -2,6 +2,7 @@
 //! services decides the number of replicas, and the engine places replicas and jobs. Prints one JSON object.
 //!
 //! `troughs [TRACE.csv [DAY]]`: a day of a trace (`day::read`), without a trace a generated one (`day::generated`).
+//! `TROUGHS_RESERVE` is the reserve for bursts in boards (0 when absent).
 //!
 //! - *Idle* are the seconds of all boards minus those of replicas, from the place of a replica to its end.
 //! - *Used* are the idle seconds between the start of a job and its end or stop. The seconds in which a stopped job gives
@@ -40,7 +41,17 @@ fn misses(lent: &Outcome, alone: &Outcome) -> (usize, f64) {
     (missed.len(), missed.iter().sum::<i64>() as f64 / 1e3)
 }
 
+/// The reserve for bursts in boards.
+fn reserve() -> Result<u32, String> {
+    let Some(text) = std::env::var_os("TROUGHS_RESERVE").filter(|text| !text.is_empty()) else {
+        return Ok(0);
+    };
+    let boards = text.to_str().and_then(|text| text.parse::<u32>().ok()).filter(|boards| *boards <= BOARDS);
+    boards.ok_or_else(|| format!("TROUGHS_RESERVE is no number of boards from 0 to {BOARDS}"))
+}
+
 fn main() -> Result<(), String> {
+    let reserve = reserve()?;
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let (source, unscaled) = match args.as_slice() {
@@ -51,11 +62,11 @@ fn main() -> Result<(), String> {
     };
     // The busiest minute needs three quarters of the boards.
     let requests = scaled(&unscaled, 0.75 * f64::from(BOARDS * TARGET), SEED)?;
-    let (alone, lent) = (run(&requests, false), run(&requests, true));
+    let (alone, lent) = (run(&requests, false, reserve), run(&requests, true, reserve));
     let idle_ms = i64::from(BOARDS) * DAY_MS - lent.replica_ms;
     let (missed, missed_s) = misses(&lent, &alone);
     println!(
-        "{{\"source\": \"{source}\", \"boards\": {BOARDS}, \"requests\": {}, \"peak_boards\": {:.1}, \
+        "{{\"source\": \"{source}\", \"boards\": {BOARDS}, \"reserve\": {reserve}, \"requests\": {}, \"peak_boards\": {:.1}, \
          \"idle_percent\": {:.2}, \"used_percent\": {:.2}, \"misses\": {missed}, \"missed_s\": {missed_s:.1}, \
          \"late\": {}, \"late_alone\": {}, \"delay_p50_s\": {:.2}, \"delay_p99_s\": {:.2}, \
          \"alone_p50_s\": {:.2}, \"alone_p99_s\": {:.2}, \"preempted\": {}, \"lost_percent\": {:.3}, \

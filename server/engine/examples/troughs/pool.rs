@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use berth_engine::{Decision, Engine, Fact, JobFacts};
+use berth_engine::{Decision, Engine, Fact, JobFacts, put_burst_reserve};
 use berth_placement::cluster::{GpuFacts, NodeFacts, Owner};
 use berth_placement::pools::Work;
 use berth_placement::request::{DeviceRequest, Nearness, Request};
@@ -125,8 +125,10 @@ fn facts(number: u128, work: Work, max_duration_s: i64, now_ms: i64) -> JobFacts
 }
 
 impl Pool {
-    pub fn new(seed: u64) -> Self {
+    /// A pool in which so many boards stay free of jobs.
+    pub fn new(seed: u64, reserve: u32) -> Self {
         let mut engine = Engine::default();
+        put_burst_reserve(&mut engine, reserve);
         for n in 1..=NODES {
             let node = small::node(u128::from(n), "H100-80GB", BOARDS_OF_A_NODE as usize);
             let facts = NodeFacts { pool: NodePool::Inference, ..node };

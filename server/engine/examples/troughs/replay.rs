@@ -63,9 +63,9 @@ struct Replay<'a> {
     out: Outcome,
 }
 
-/// Replays a day. With `lends` the idle boards go to jobs.
-pub fn run(requests: &[Request], lends: bool) -> Outcome {
-    let mut replay = Replay::new(requests);
+/// Replays a day. With `lends` the idle boards beyond the reserve for bursts go to jobs.
+pub fn run(requests: &[Request], lends: bool, reserve: u32) -> Outcome {
+    let mut replay = Replay::new(requests, reserve);
     replay.begin(lends);
     let mut next = 0;
     while let Some(due_ms) = replay.events.next_at() {
@@ -83,7 +83,7 @@ pub fn run(requests: &[Request], lends: bool) -> Outcome {
 }
 
 impl<'a> Replay<'a> {
-    fn new(requests: &'a [Request]) -> Self {
+    fn new(requests: &'a [Request], reserve: u32) -> Self {
         // The defaults of a service, with the target, the step and the concurrency of the documents.
         let policy = Policy {
             target: TARGET,
@@ -99,7 +99,7 @@ impl<'a> Replay<'a> {
         let out = Outcome { waits_ms: vec![0; requests.len()], ..Outcome::default() };
         Self {
             requests,
-            pool: Pool::new(SEED),
+            pool: Pool::new(SEED, reserve),
             events: Events::default(),
             replicas: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -272,22 +272,41 @@ mod tests {
 
     #[test]
     fn a_day_without_requests_lends_all_boards_but_one() {
-        let out = run(&[], true);
+        let out = run(&[], true, 0);
         let borrowed = Borrowed { used_ms: i64::from(BOARDS - 1) * DAY_MS, ..Borrowed::default() };
         assert_eq!(out, Outcome { replica_ms: DAY_MS, borrowed, ..Outcome::default() });
-        assert_eq!(run(&[], false), Outcome { replica_ms: DAY_MS, ..Outcome::default() });
+        assert_eq!(run(&[], false, 0), Outcome { replica_ms: DAY_MS, ..Outcome::default() });
+    }
+
+    /// From noon on 100 requests are in flight, for an hour.
+    fn rise() -> Vec<Request> {
+        let noon_ms = DAY_MS / 2;
+        (0..36_000).map(|n| Request { at_ms: noon_ms + n * 100, serve_ms: 10_000 }).collect()
+    }
+
+    #[test]
+    fn the_reserve_is_idle_without_requests() {
+        let out = run(&[], true, 4);
+        let borrowed = Borrowed { used_ms: i64::from(BOARDS - 1 - 4) * DAY_MS, ..Borrowed::default() };
+        assert_eq!(out, Outcome { replica_ms: DAY_MS, borrowed, ..Outcome::default() });
+    }
+
+    #[test]
+    fn a_large_reserve_serves_a_rise_at_once_and_comes_back() {
+        let requests = rise();
+        let (alone, lent) = (run(&requests, false, 32), run(&requests, true, 32));
+        assert_eq!((lent.waits_ms, lent.delays_ms), (alone.waits_ms, alone.delays_ms));
+        // Jobs stop for the reserve that the replicas use.
+        assert!(lent.borrowed.preempted >= 8, "{:?}", lent.borrowed);
     }
 
     #[test]
     fn boards_come_back_for_a_rise_in_the_time_in_which_jobs_give_them_back() {
-        // From noon on 100 requests are in flight, for an hour.
-        let noon_ms = DAY_MS / 2;
-        let requests: Vec<Request> =
-            (0..36_000).map(|n| Request { at_ms: noon_ms + n * 100, serve_ms: 10_000 }).collect();
-        let (alone, lent) = (run(&requests, false), run(&requests, true));
+        let requests = rise();
+        let (alone, lent) = (run(&requests, false, 0), run(&requests, true, 0));
         assert!(alone.delays_ms.len() >= 12 && alone.delays_ms.iter().all(|ms| *ms == READY_MS));
         assert_eq!((alone.late, alone.borrowed), (0, Borrowed::default()));
-        assert_eq!(lent, run(&requests, true));
+        assert_eq!(lent, run(&requests, true, 0));
         assert_eq!(lent.late, 0);
         // The time limits of jobs are too late for a wait, so each replica waits for a stopped job or the end of one.
         let preempted = lent.borrowed.preempted;

@@ -8,7 +8,6 @@ use proptest::prelude::*;
 
 use conflicts::{check_bookings, fault, shares_a_board};
 
-use super::calendar::window;
 use super::quotas::org_facts;
 use super::*;
 use berth_placement::calendar::{Booking, BookingKind, NodeSlots};

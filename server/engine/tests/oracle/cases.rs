@@ -292,6 +292,55 @@ pub fn enumerated_pools(number: u64) -> Case {
     Case { hosts: vec![host("H100-80GB", 1), host("H100-80GB", 1)], steps }
 }
 
+/// Number of enumerated cases with a reserve for bursts on two hosts, one of them for inference.
+pub const ENUMERATED_RESERVE: u64 = 3 * 3 * 7 * 7 * 7 * 6;
+
+pub fn enumerated_reserve(number: u64) -> Case {
+    let mut rest = number;
+    let mut digit = |base: u64| {
+        let digit = rest % base;
+        rest /= base;
+        digit
+    };
+    let mut steps = vec![
+        Step::Pool { host: 0, pool: NodePool::Inference },
+        Step::Pool { host: 1, pool: NodePool::ALL[digit(3) as usize] },
+        Step::Reserve(1 + digit(3) as u32),
+    ];
+    let borrower = Job { preemptible: true, ..JOB };
+    let replica = Job { replica: true, seconds: 5_000, ..JOB };
+    for _ in 0..3 {
+        steps.push(Step::Submit(match digit(7) {
+            0 => Job { class: 0, seconds: 400, ..borrower },
+            1 => Job { seconds: 700, ..borrower },
+            2 => Job { org: 1, nodes: 2, seconds: 600, ..borrower },
+            3 => Job { class: 0, count: 2, seconds: 500, ..borrower },
+            4 => JOB,
+            5 => Job { count: 2, ..replica },
+            _ => replica,
+        }));
+    }
+    match digit(6) {
+        0 => steps.extend([Step::Next, Step::Next]),
+        1 => steps.extend([Step::Submit(replica), Step::Next, Step::Next, Step::Next]),
+        2 => steps.extend([Step::Submit(replica), Step::Submit(replica), Step::Restart, Step::Next]),
+        3 => steps.extend([
+            Step::Sleep(GRACE_AND_MORE),
+            Step::Submit(Job { class: 2, ..replica }),
+            Step::Next,
+            Step::Next,
+        ]),
+        4 => steps.extend([Step::Reserve(0), Step::Next, Step::Reserve(2), Step::Next]),
+        _ => steps.extend([
+            Step::End { job: 0, succeeded: true },
+            Step::Next,
+            Step::Pool { host: 1, pool: NodePool::Inference },
+            Step::Next,
+        ]),
+    }
+    Case { hosts: vec![host("H100-80GB", 2), host("H100-80GB", 1)], steps }
+}
+
 /// All models, in both MIG modes, as whole boards, as shares and with each profile, without and with a
 /// reservation.
 pub fn models() -> Vec<Case> {

@@ -19,8 +19,9 @@ mod reported;
 mod world;
 
 use cases::{
-    ENUMERATED, ENUMERATED_DEDICATED, ENUMERATED_INSIDE, ENUMERATED_POOLS, check, enumerated,
-    enumerated_dedicated, enumerated_inside, enumerated_pools, models, random, shrink,
+    ENUMERATED, ENUMERATED_DEDICATED, ENUMERATED_INSIDE, ENUMERATED_POOLS, ENUMERATED_RESERVE, check,
+    enumerated, enumerated_dedicated, enumerated_inside, enumerated_pools, enumerated_reserve, models,
+    random, shrink,
 };
 use judge::play::try_case;
 use regressions::regressions;
@@ -94,6 +95,11 @@ fn enumerated_worlds_with_dedicated_nodes_follow_it() {
 #[test]
 fn enumerated_worlds_with_pools_follow_it() {
     try_all(ENUMERATED_POOLS, enumerated_pools);
+}
+
+#[test]
+fn enumerated_worlds_with_a_reserve_for_bursts_follow_it() {
+    try_all(ENUMERATED_RESERVE, enumerated_reserve);
 }
 
 #[test]

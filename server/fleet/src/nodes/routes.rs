@@ -10,6 +10,7 @@ use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Signed};
 use berth_types::diagnosis::NodeDiagnosis;
 use berth_types::ids::{NodeId, OrgId};
+use berth_types::node_pools::InferencePool;
 use berth_types::nodes::{ApproveNode, Dedication, Node, OrgNodes, PatchNode, PutOrgNodes};
 use berth_types::rdma::RdmaGrant;
 use berth_types::scopes::ApiScope;
@@ -49,6 +50,14 @@ pub fn routes() -> ApiRouter<Nodes> {
                     "Releases a node that is set aside for jobs on several nodes, and forgets the measurements of its links.",
                 ),
             ),
+        )
+        .api_route(
+            "/operator/inference-pool",
+            get_with(show_pool, doc(ApiScope::FleetRead, "Gives the settings of the pool for inference."))
+                .put_with(
+                    set_pool,
+                    doc(ApiScope::FleetWrite, "Replaces the settings of the pool for inference."),
+                ),
         )
         .api_route(
             "/operator/orgs/{org}/nodes",
@@ -116,6 +125,21 @@ async fn dedicate(
     body: Json<Dedication>,
 ) -> Result<Answer<Node>, Failed> {
     Ok(Answer(nodes.dedicate_node(&caller, node, body.value).await?))
+}
+
+async fn show_pool(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+) -> Result<Answer<InferencePool>, Failed> {
+    Ok(Answer(nodes.inference_pool(&caller).await?))
+}
+
+async fn set_pool(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    body: Json<InferencePool>,
+) -> Result<Answer<InferencePool>, Failed> {
+    Ok(Answer(nodes.set_inference_pool(&caller, body.value).await?))
 }
 
 async fn show_of_org(

@@ -45,6 +45,7 @@ pub(in crate::pages) fn action_text(action: &str) -> &str {
         "node.released" => "Node released for jobs on several nodes",
         "node.dedicated" => "Dedication of a node set",
         "node.pool_set" => "Pool of a node set",
+        "inference_pool.set" => "Reserve for bursts set",
         "network.removed" => "Named network removed",
         "network.set" => "Named network set",
         "org.egress_set" => "Egress policy of an organization set",

@@ -1,5 +1,6 @@
 //! The storage classes: their declaration, their organizations and their deletion.
 
+use berth_types::nodes::{HostMount, Node};
 use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::storage_classes::{StorageClass, StorageClassOrg};
@@ -10,7 +11,7 @@ use super::super::super::confirm::{ConfirmDialog, ConfirmTarget};
 use super::super::super::dialog_form::DialogForm;
 use super::super::super::org_data::answer_view;
 use super::super::super::parts::{Call, CallProblem, ready};
-use super::super::super::text::counted;
+use super::super::super::text::{counted, size_text};
 use super::super::may;
 use super::dedication::get_org;
 use crate::api;
@@ -35,6 +36,17 @@ pub fn StorageClasses(
             {answer_view(data, |page| view! { <ClassList classes=page.items/> }.into_any())}
         </section>
     }
+}
+
+/// Returns the host mounts of a node: `Host mounts: scratch (lustre, 1.5 TiB of 3.0 TiB free)`; `None` without one.
+pub(super) fn host_mounts_text(node: &Node) -> Option<String> {
+    let mount = |mount: &HostMount| {
+        let kind = if mount.file_system.is_empty() { "unknown type" } else { mount.file_system.as_str() };
+        let (free, total) = (size_text(mount.free_bytes), size_text(mount.total_bytes));
+        format!("{} ({kind}, {free} of {total} free)", mount.name)
+    };
+    let mounts: Vec<String> = node.host_mounts.iter().map(mount).collect();
+    (!mounts.is_empty()).then(|| format!("Host mounts: {}", mounts.join(", ")))
 }
 
 /// The state of the form, the rows and the dialogs.

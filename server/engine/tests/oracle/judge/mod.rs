@@ -5,6 +5,7 @@
 mod places;
 pub mod play;
 mod reasons;
+mod reserve;
 mod rules;
 mod turns;
 

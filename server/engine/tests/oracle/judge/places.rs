@@ -287,7 +287,7 @@ impl Judge<'_> {
                     .flat_map(|s| own.iter().map(move |o| s.union(o).copied().collect()))
                     .collect();
             }
-            sets.iter().any(|set| self.is_within_power(set, query))
+            sets.iter().any(|set| self.is_within_power(set, query) && self.is_within_reserve(set, query))
         })
     }
 
@@ -312,7 +312,10 @@ impl Judge<'_> {
             }
             out.extend(all);
         }
-        out.retain(|parts| self.is_within_power(&parts.iter().map(|(h, b, _)| (*h, *b)).collect(), query));
+        out.retain(|parts| {
+            let boards = parts.iter().map(|(h, b, _)| (*h, *b)).collect();
+            self.is_within_power(&boards, query) && self.is_within_reserve(&boards, query)
+        });
         out
     }
 }

@@ -149,10 +149,15 @@ fn one_pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
                         _ => None,
                     })
                     .collect();
-                Judge { world }.check_preemption(&group, world.number(*for_job), &held_before)?;
-                let grace_s = group.iter().map(|n| world.jobs[*n].spec.grace_s).max().unwrap_or(0);
-                world.room_made.insert(world.number(*for_job), world.now + grace_s);
-                let for_job = world.number(*for_job);
+                let for_job = for_job.map(|job| world.number(job));
+                match for_job {
+                    Some(job) => {
+                        Judge { world }.check_preemption(&group, job, &held_before)?;
+                        let grace_s = group.iter().map(|n| world.jobs[*n].spec.grace_s).max().unwrap_or(0);
+                        world.room_made.insert(job, world.now + grace_s);
+                    }
+                    None => Judge { world }.check_reclaim(&group)?,
+                }
                 group.iter().for_each(|n| world.stop(*n, for_job));
                 index += group.len();
             }
@@ -184,6 +189,9 @@ fn check_no_later(world: &World, known: &Snapshot, then: &Snapshot) -> Result<()
             let got = !world.waits(*n) || judge.held(*n).is_some();
             n != job && (changed || first && got)
         });
+        // Replicas use boards on which the held start of a job that borrows relied.
+        let is_replica = |n: &usize| world.jobs[*n].spec.replica;
+        let excused = excused || judge.borrows(*job) && then.waiting.iter().any(is_replica);
         match judge.held(*job) {
             // A late run is the reason, and the starts of the pass are not.
             Some(now) if world.is_late() && earliest_before_the_starts(&judge, *job, then) >= Some(now) => {}

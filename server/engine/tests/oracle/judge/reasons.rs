@@ -130,6 +130,11 @@ impl Judge<'_> {
                 let others: &[Promise] = if *boards == 0 { &[] } else { &promises };
                 self.has_pools() && *replica == spec.replica && fits(&other, gone, others)
             }
+            Blocker::BurstReserve { boards } => {
+                // A lack of power may come first without the reserve.
+                (other.reserve, other.budget) = (0, None);
+                *boards == self.world.reserve && self.borrows(job) && fits(&other, &[], &promises)
+            }
             Blocker::Volume(_)
             | Blocker::Images { .. }
             | Blocker::Network { .. }

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Judge<'_> {
-    /// Checks the rules (a) to (c) after the passes of a step.
+    /// Checks the rules (a) to (c) and (r) after the passes of a step.
     pub fn check_settled(&self) -> Result<(), Fault> {
         for job in self.waiting() {
             let promises = self.promises(job, false);
@@ -22,6 +22,7 @@ impl Judge<'_> {
                 return fault("b", format!("job {job} waits at {now} though {eligible:?} could make room"));
             }
         }
+        self.check_reserve()?;
         self.check_held_starts()
     }
 
@@ -137,7 +138,8 @@ impl Judge<'_> {
                 let choices = self.choices(*host, &query, within.flatten());
                 choices.iter().any(|c| sorted(c) == sorted(parts))
             })
-            && self.is_within_power(&boards, &query);
+            && self.is_within_power(&boards, &query)
+            && self.is_within_reserve(&boards, &query);
         if !legal {
             return fault("legal", format!("job {job} cannot run on {ranks:?}"));
         }

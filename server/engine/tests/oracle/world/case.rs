@@ -142,6 +142,8 @@ pub enum Step {
         org: u8,
         own_only: bool,
     },
+    /// Sets the reserve for bursts: boards of each model on hosts for inference.
+    Reserve(u32),
     /// Sets the power budget of each rack in watts.
     Budget(Option<i64>),
     /// Builds the engine again from the present facts.

@@ -36,11 +36,12 @@ impl World {
         self.used.push(Use { org: spec.org, job: n, milli: milli(&spec), from: now, until: None });
     }
 
-    pub fn stop(&mut self, n: usize, for_job: usize) {
+    /// Stops a run for another job, or (`None`) for the reserve for bursts.
+    pub fn stop(&mut self, n: usize, for_job: Option<usize>) {
         let (now, job) = (self.now, &mut self.jobs[n]);
         if let State::Running(run) = &mut job.state {
             let end = now + job.spec.grace_s;
-            (run.preemptible, run.stopped_for, run.requeues, run.stops) = (false, Some(for_job), true, true);
+            (run.preemptible, run.stopped_for, run.requeues, run.stops) = (false, for_job, true, true);
             run.ends = run.ends.map(|limit| limit.min(end));
         }
     }

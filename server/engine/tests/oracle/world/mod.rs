@@ -13,6 +13,7 @@ use berth_types::node_pools::NodePool;
 
 mod case;
 mod decisions;
+mod settings;
 mod state;
 
 pub use case::*;
@@ -36,6 +37,8 @@ pub struct World {
     pub guarantees: [i64; 3],
     pub own_only: [bool; 3],
     pub budget: Option<i64>,
+    /// The reserve for bursts: boards of each model on hosts for inference.
+    pub reserve: u32,
     pub used: Vec<Use>,
     /// True if a job was queued again, or was released by the end of another, during the last step.
     pub queue_grew: bool,
@@ -62,6 +65,7 @@ impl World {
             guarantees: [0; 3],
             own_only: [false; 3],
             budget: None,
+            reserve: 0,
             used: Vec::new(),
             queue_grew: false,
             room_made: BTreeMap::new(),
@@ -230,6 +234,7 @@ impl World {
         (0..self.hosts.len()).for_each(|host| other.send_host(host));
         (0..3).for_each(|org| other.send_org(org, Some(self.past_use(org))));
         other.send_racks();
+        other.set_reserve(self.reserve);
         for (n, booked) in self.booked.iter().enumerate() {
             if let Some(booking) = booked.as_ref().and_then(|_| self.engine.calendar().get(booking_id(n))) {
                 let version = other.next_version();
@@ -301,6 +306,7 @@ impl World {
         | Step::Dedicate { .. }
         | Step::Pool { .. }
         | Step::OwnOnly { .. }
+        | Step::Reserve(_)
         | Step::Budget(_) = step
         {
             self.room_made.clear();
@@ -365,22 +371,10 @@ impl World {
             }
             Step::Pool { host, pool } if host < self.hosts.len() => self.set_pool(host, pool),
             Step::OwnOnly { org, own_only } => self.restrict(org, own_only),
-            Step::Budget(watts) => {
-                self.budget = watts;
-                self.send_racks();
-            }
+            Step::Reserve(boards) => self.set_reserve(boards),
+            Step::Budget(watts) => self.set_budget(watts),
             _ => {}
         }
-    }
-
-    fn set_pool(&mut self, host: usize, pool: NodePool) {
-        self.pools[host] = pool;
-        self.send_host(host);
-    }
-
-    fn restrict(&mut self, org: u8, own_only: bool) {
-        self.own_only[usize::from(org)] = own_only;
-        self.send_org(org, None);
     }
 
     fn submit(&mut self, spec: Job) {

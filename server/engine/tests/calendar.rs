@@ -1,22 +1,23 @@
 //! Tests of reservations: windows, moved bookings and jobs inside.
 
+use berth_engine::{Blocker, Decision, Engine, Fact, JobFacts, Refusal, ReservationBlocker, Window};
+use berth_placement::calendar::{Booking, BookingKind, NodeSlots};
+use berth_placement::cluster::{BookingId, GpuFacts, Models, NodeFacts, Owner, Part, Slot};
+use berth_placement::request::{DeviceRequest, Nearness, Request};
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::jobs::Priority;
+use berth_types::time::Timestamp;
 use uuid::Uuid;
 
-use super::*;
-use berth_placement::calendar::{Booking, BookingKind, NodeSlots};
-use berth_placement::cluster::{Models, Part};
+mod small;
 
-pub(super) fn window(from: i64, until: i64) -> Window {
+use small::*;
+
+fn window(from: i64, until: i64) -> Window {
     Window { from: at(from), until: at(until) }
 }
 
-pub(super) fn book(
-    e: &mut Engine,
-    n: u128,
-    request: &Request,
-    when: Window,
-    now: i64,
-) -> Result<(), Refusal> {
+fn book(e: &mut Engine, n: u128, request: &Request, when: Window, now: i64) -> Result<(), Refusal> {
     let (ask, places, moved) = e.quote(request, org(n), when, at(now))?;
     let id = BookingId(Uuid::from_u128(n));
     let Window { from, until } = when;
@@ -68,7 +69,7 @@ fn later_bookings_move_if_that_frees_places() {
     // One booked board on each node: two boards on one node are free only after a move.
     for (n, node) in [(1, 1), (2, 2)] {
         let (ask, ..) = e.quote(&boards(1, 1), org(n), window(1_000, 2_000), at(0)).unwrap();
-        let places = vec![berth_placement::calendar::NodeSlots {
+        let places = vec![NodeSlots {
             node: e.cluster().find_node(node_id(node)).unwrap(),
             slots: vec![Slot { gpu: format!("GPU-{node}-0").into(), part: Part::Whole }],
         }];
