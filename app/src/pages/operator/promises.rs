@@ -6,6 +6,7 @@ use std::future::Future;
 
 use berth_service_types::promises::{Promise, PromisedTime};
 use berth_types::change_requests::{ChangeRequest, Outcome};
+use berth_types::documents::surcharge_text;
 use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -164,6 +165,7 @@ fn table(promises: &[Promise], state: PromisesState) -> AnyView {
             ("Availability", ""),
             ("First token", ""),
             ("Wake", ""),
+            ("Surcharge", "num"),
             ("Services", "num"),
             ACTIONS,
         ],
@@ -186,6 +188,10 @@ fn row(promise: &Promise, state: PromisesState) -> AnyView {
     };
     let availability =
         terms.availability.map(|share| (percent_text(share.good_ppm), share.credit_basis_points));
+    let surcharge = match terms.surcharge_basis_points {
+        0 => "none".to_owned(),
+        points => surcharge_text(points),
+    };
     let buttons = state.writes.then(|| {
         let change = state.button(Some(promise.clone()), "Change", format!("Change {name}"));
         let retire = state.retired.button(promise.clone(), "Retire", format!("Retire {name}"), state.ready);
@@ -198,6 +204,7 @@ fn row(promise: &Promise, state: PromisesState) -> AnyView {
             <td role="cell" data-label="Availability">{part(availability)}</td>
             <td role="cell" data-label="First token">{part(terms.first_token.map(time))}</td>
             <td role="cell" data-label="Wake">{part(terms.wake.map(time))}</td>
+            <td role="cell" class="num" data-label="Surcharge">{surcharge}</td>
             <td role="cell" class="num" data-label="Services">{number(promise.services.unwrap_or_default())}</td>
             <td role="cell" class="table__actions">{buttons}</td>
         </tr>

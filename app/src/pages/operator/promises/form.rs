@@ -1,8 +1,8 @@
 //! The form of a class of promises: its input, and its dialog.
 
 use berth_service_types::promises::{
-    FIRST_TOKEN_MS, MAX_CREDIT_BASIS_POINTS, MAX_GOOD_PPM, MAX_WAKE_MS, NewPromise, PatchPromise, Promise,
-    PromiseTerms, PromiseWindow, PromisedShare, PromisedTime,
+    FIRST_TOKEN_MS, MAX_CREDIT_BASIS_POINTS, MAX_GOOD_PPM, MAX_SURCHARGE_BASIS_POINTS, MAX_WAKE_MS,
+    NewPromise, PatchPromise, Promise, PromiseTerms, PromiseWindow, PromisedShare, PromisedTime,
 };
 use berth_types::change_requests::Outcome;
 use berth_types::money::parse_amount_micros;
@@ -17,7 +17,9 @@ use super::PromisesState;
 use crate::api;
 use crate::ui::*;
 
-const FIELDS: &[&str] = &["/name", "/terms/availability", "/terms/first_token", "/terms/wake"];
+const FIELDS: &[&str] =
+    &["/name", "/terms/availability", "/terms/first_token", "/terms/wake", SURCHARGE_FIELD];
+const SURCHARGE_FIELD: &str = "/terms/surcharge_basis_points";
 const SHARE: &str =
     "Enter a percentage from 0.0001 to 100, such as 99.9. For no promise leave all fields empty.";
 const WITHIN: &str = "Enter a time from 0.001 to 900 seconds.";
@@ -89,12 +91,16 @@ impl Errors {
     }
 }
 
-/// Parses the terms.
+/// Parses the terms. No input for the surcharge is none.
 ///
 /// # Errors
 /// One error for each invalid field, or one about terms without a part.
-fn parse(window: PromiseWindow, parts: &[PartInput; 3]) -> Result<PromiseTerms, Vec<Wrong>> {
+fn parse(window: PromiseWindow, surcharge: &str, parts: &[PartInput; 3]) -> Result<PromiseTerms, Vec<Wrong>> {
     let mut errors = Errors::default();
+    let surcharge = if surcharge.trim().is_empty() { "0" } else { surcharge };
+    let surcharges = (0, MAX_SURCHARGE_BASIS_POINTS);
+    let surcharge_basis_points =
+        errors.number(surcharge, 10_000, surcharges, (SURCHARGE_FIELD.to_owned(), CREDIT));
     let [availability, first_token, wake] = parts;
     let availability = errors.share("availability", availability);
     let first_token = errors.time("first_token", first_token);
@@ -102,7 +108,7 @@ fn parse(window: PromiseWindow, parts: &[PartInput; 3]) -> Result<PromiseTerms, 
     if availability.is_none() && first_token.is_none() && wake.is_none() {
         errors.0.push(Wrong::new("/terms", "Promise availability, first tokens or wakes."));
     }
-    let terms = PromiseTerms { window, availability, first_token, wake };
+    let terms = PromiseTerms { window, availability, first_token, wake, surcharge_basis_points };
     if errors.0.is_empty() { Ok(terms) } else { Err(errors.0) }
 }
 
@@ -195,6 +201,7 @@ pub fn PromiseDialog(state: PromisesState) -> impl IntoView {
     let call = Call::idle();
     let key = FormKey::new(call);
     let (name, window) = (RwSignal::new(String::new()), RwSignal::new(PromiseWindow::Day));
+    let surcharge = RwSignal::new(String::new());
     let parts = [PartForm::new(), PartForm::new(), PartForm::new()];
     let [availability, first_token, wake] = parts;
     let reset = move |()| {
@@ -202,13 +209,16 @@ pub fn PromiseDialog(state: PromisesState) -> impl IntoView {
         let terms = one.as_ref().map(|one| one.terms);
         name.set(one.map(|one| one.name).unwrap_or_default());
         window.set(terms.map_or(PromiseWindow::Day, |terms| terms.window));
+        let percent = |terms: PromiseTerms| typed_percent(terms.surcharge_basis_points.saturating_mul(100));
+        surcharge.set(terms.map_or_else(|| "0".to_owned(), percent));
         let inputs = terms.as_ref().map(inputs).unwrap_or_default();
         for (part, input) in parts.into_iter().zip(inputs) {
             part.set(input);
         }
     };
     let submit = move |()| {
-        let terms = match parse(window.get_untracked(), &parts.map(PartForm::input)) {
+        let parts = parts.map(PartForm::input);
+        let terms = match parse(window.get_untracked(), &surcharge.get_untracked(), &parts) {
             Ok(terms) => terms,
             Err(errors) => return call.problem.set(Some(Problem::invalid(errors))),
         };
@@ -291,6 +301,14 @@ pub fn PromiseDialog(state: PromisesState) -> impl IntoView {
             >
                 {windows}
             </SelectField>
+            <NumberField
+                label="Surcharge"
+                id="promise-surcharge"
+                unit="%"
+                value=surcharge
+                hint="On the price of each replica that is submitted with the promise."
+                error=call.field(SURCHARGE_FIELD)
+            />
             {availability.fields(
                 ("availability", "Availability", "Of requests without a fault of the platform."),
                 (call, "/terms/availability/good_ppm", "/terms/availability/credit_basis_points"),
@@ -328,8 +346,10 @@ mod tests {
                     availability: has(1).then_some(share),
                     first_token: has(2).then_some(time),
                     wake: has(4).then_some(time),
+                    surcharge_basis_points: credit_basis_points,
                 };
-                assert_eq!(parse(PromiseWindow::Week, &inputs(&terms)), Ok(terms));
+                let surcharge = typed_percent(credit_basis_points * 100);
+                assert_eq!(parse(PromiseWindow::Week, &surcharge, &inputs(&terms)), Ok(terms));
             }
         }
     }
@@ -342,20 +362,24 @@ mod tests {
                 within: within.to_owned(),
                 credit: credit.to_owned(),
             });
-            let errors = parse(PromiseWindow::Day, &parts).unwrap_err();
+            let errors = parse(PromiseWindow::Day, "100.01", &parts).unwrap_err();
             errors.into_iter().map(|error| error.pointer.replace("/terms", "")).collect()
         };
         let none = ("", " ", "");
-        assert_eq!(at([none; 3]), [""]);
-        assert_eq!(at([("0", "", "1"), none, none]), ["/availability/good_ppm"]);
-        assert_eq!(at([("99.99999", "", "1"), none, none]), ["/availability/good_ppm"]);
+        assert_eq!(at([none; 3]), ["/surcharge_basis_points", ""]);
+        assert_eq!(at([("0", "", "1"), none, none]), ["/surcharge_basis_points", "/availability/good_ppm"]);
+        assert_eq!(
+            at([("99.99999", "", "1"), none, none]),
+            ["/surcharge_basis_points", "/availability/good_ppm"]
+        );
         assert_eq!(
             at([none, ("100", "", "101"), none]),
-            ["/first_token/credit_basis_points", "/first_token/within_ms"]
+            ["/surcharge_basis_points", "/first_token/credit_basis_points", "/first_token/within_ms"]
         );
         assert_eq!(
             at([("100.0001", "", ""), none, ("", "901", "2.505")]),
             [
+                "/surcharge_basis_points",
                 "/availability/good_ppm",
                 "/availability/credit_basis_points",
                 "/wake/good_ppm",
