@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-/// The time between two probes of a replica that is not ready.
+/// The time between the first two probes of a replica that is not ready. It doubles with each further failure, up to
+/// `SOON`: a short start is noticed at once, and a long one costs four probes a second.
+const FIRST_MS: u64 = 10;
 const SOON: Duration = Duration::from_millis(250);
 /// The time between two probes of a ready replica.
 const LATER: Duration = Duration::from_secs(5);
@@ -26,7 +28,14 @@ impl Readiness {
     pub(crate) const fn note(&mut self, answered: bool) -> Duration {
         self.failures = if answered { 0 } else { self.failures.saturating_add(1) };
         self.ready = answered || (self.ready && self.failures < MOST_FAILURES);
-        if self.ready { LATER } else { SOON }
+        if self.ready { LATER } else { self.until_next() }
+    }
+
+    /// The time to the next probe of a replica that is not ready.
+    const fn until_next(self) -> Duration {
+        let doublings = if self.failures > 8 { 8 } else { self.failures.saturating_sub(1) };
+        let pause = Duration::from_millis(FIRST_MS << doublings);
+        if pause.as_millis() < SOON.as_millis() { pause } else { SOON }
     }
 }
 
@@ -43,8 +52,11 @@ mod tests {
                 let pause = results.iter().map(|answered| readiness.note(*answered)).last();
                 let expected = results.iter().rev().take(2).any(|answered| *answered);
                 assert_eq!(readiness.is_ready(), expected, "{results:?}");
-                let pauses = [Duration::from_millis(250), Duration::from_secs(5)];
-                assert!(pause.is_none_or(|pause| pause == pauses[usize::from(expected)]), "{results:?}");
+                let failures = results.iter().rev().take_while(|answered| !**answered).count();
+                let pauses = [10, 20, 40, 80, 160, 250];
+                let soon = pauses[failures.saturating_sub(1).min(5)];
+                let expected_pause = Duration::from_millis(if expected { 5_000 } else { soon });
+                assert!(pause.is_none_or(|pause| pause == expected_pause), "{results:?}: {pause:?}");
             }
         }
     }

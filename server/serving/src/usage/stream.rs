@@ -91,8 +91,14 @@ impl StreamMeter {
     /// Reads the next part of a stream. Returns what the caller gets now.
     pub fn push<'p>(&mut self, part: &'p [u8]) -> Cow<'p, [u8]> {
         let mut out = Vec::new();
-        for byte in part {
-            self.step(*byte, &mut out);
+        let mut rest = part;
+        loop {
+            let length = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(rest.len());
+            let (text, end) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+            self.read_text(text, &mut out);
+            let Some((byte, after)) = end.split_first() else { break };
+            self.read_line_end(*byte, &mut out);
+            rest = after;
         }
         if self.hides_usage { Cow::Owned(out) } else { Cow::Borrowed(part) }
     }
@@ -108,34 +114,47 @@ impl StreamMeter {
         settle(self.worst, self.body_bytes, self.report.as_ref(), sent)
     }
 
-    fn step(&mut self, byte: u8, out: &mut Vec<u8>) {
-        if self.is_long {
-            self.pass(&[byte], out);
-        } else {
-            self.event.push(byte);
-        }
-        let is_second_half = byte == b'\n' && self.after_cr;
-        self.after_cr = byte == b'\r';
-        if is_second_half {
-            // The line feed of a CR LF that ended an event goes with that event.
-            if self.event.len() == 1 {
-                self.event.clear();
-                self.pass(b"\n", out);
-            }
+    /// Reads a part of a line without a byte of its end.
+    fn read_text(&mut self, text: &[u8], out: &mut Vec<u8>) {
+        if text.is_empty() {
             return;
         }
-        if !matches!(byte, b'\r' | b'\n') {
-            self.line_is_empty = false;
-        } else if self.line_is_empty {
+        self.after_cr = false;
+        self.line_is_empty = false;
+        self.keep(text, out);
+    }
+
+    /// Reads CR or LF.
+    fn read_line_end(&mut self, byte: u8, out: &mut Vec<u8>) {
+        let is_second_half = byte == b'\n' && self.after_cr;
+        self.after_cr = byte == b'\r';
+        // The line feed of a CR LF that ended an event goes with that event.
+        if is_second_half && !self.is_long && self.event.is_empty() {
+            return self.pass(b"\n", out);
+        }
+        self.keep(&[byte], out);
+        if is_second_half {
+            return;
+        }
+        if self.line_is_empty {
             self.end_event(out);
         } else {
             self.line_is_empty = true;
         }
-        if self.event.len() >= MAX_EVENT_BYTES {
-            let begin = std::mem::take(&mut self.event);
-            self.pass(&begin, out);
-            self.is_long = true;
+    }
+
+    /// Keeps bytes of the present event, or passes them if it is too long.
+    fn keep(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        if self.is_long {
+            return self.pass(bytes, out);
         }
+        if bytes.len() <= MAX_EVENT_BYTES.saturating_sub(self.event.len()) {
+            return self.event.extend_from_slice(bytes);
+        }
+        let begin = std::mem::take(&mut self.event);
+        self.pass(&begin, out);
+        self.pass(bytes, out);
+        self.is_long = true;
     }
 
     fn end_event(&mut self, out: &mut Vec<u8>) {
