@@ -177,6 +177,8 @@ class Scene:
             raise Failed(f"a first request was refused: {first}")
         self.site.kill(self.site.portal)
         alone = self.race(key, RACING)
+        if strange := set(alone) - {"200", "403 budget.exceeded", "503 budget.unknown"}:
+            raise Failed(f"refusals without the portal: {sorted(strange)}")
         self.site.restart_portal()
         wait_for("the rest of the budget", lambda: self.is_spent(key, len(first) + alone["200"]))
         self.counts["answers"] = self.spent

@@ -8,14 +8,12 @@ use std::time::Duration;
 
 use berth_autoscaling::credit::ToGateway;
 use berth_serving::reports::GatewayReport;
-use berth_serving::snapshot::Snapshot;
 use rand::Rng;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::journal::put;
 use crate::portal::{MAX_MESSAGES, Portal};
-use crate::shared::{SNAPSHOT, Shared};
+use crate::shared::Shared;
 
 /// The pauses after failures.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -93,16 +91,7 @@ async fn follow_snapshots(shared: Arc<Shared>, portal: Portal) {
 async fn next_snapshot(shared: &Arc<Shared>, portal: &Portal) -> Result<bool, String> {
     let Some(text) = portal.snapshot(shared.snapshot_number()).await? else { return Ok(false) };
     let shared = shared.clone();
-    let taken = tokio::task::spawn_blocking(move || {
-        let snapshot = Snapshot::from_json(&text).map_err(|e| e.to_string())?;
-        let number = snapshot.number;
-        if number <= shared.snapshot_number() {
-            return Err("the portal sent an older snapshot".to_owned());
-        }
-        shared.take_over(snapshot)?;
-        tracing::debug!(number, "a snapshot is in use");
-        put(&shared.settings.data.join(SNAPSHOT), &text).map_err(|e| format!("{SNAPSHOT}: {e}"))
-    });
+    let taken = tokio::task::spawn_blocking(move || shared.renew(&text));
     taken.await.map_err(|e| e.to_string())?.map(|()| true)
 }
 

@@ -213,7 +213,7 @@ impl Exchange {
         }
     }
 
-    /// The first byte of the answer has come, or the head of one without a body.
+    /// The first byte of the answer has come, the head of one without a body, or the end of an empty one.
     pub fn note_first_byte(&mut self) {
         self.first_byte_ms.get_or_insert_with(now_ms);
     }

@@ -25,7 +25,7 @@ pub struct Journal {
     file: Arc<File>,
     /// Bytes since the books were written as a whole.
     bytes: u64,
-    /// The last write failed, so the file may end within a line.
+    /// The last write failed: the file may end within a line, or has former books.
     is_broken: bool,
 }
 
@@ -84,6 +84,8 @@ impl Journal {
 
     /// Writes the books as a whole, in place of all records.
     pub fn rewrite(&mut self, books: &Books) -> io::Result<()> {
+        // After a failure the file has former books, so records of these must not follow them.
+        self.is_broken = true;
         self.file = write_whole(&self.path, books)?;
         (self.bytes, self.is_broken) = (0, false);
         Ok(())
@@ -193,6 +195,22 @@ mod tests {
         journal.append(&[used(5)]).unwrap();
         let (_, books) = Journal::open(dir.path(), 2).unwrap();
         assert_eq!(tokens(books), 9);
+    }
+
+    #[test]
+    fn books_that_could_not_be_written_are_due_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        std::fs::create_dir(&data).unwrap();
+        let (mut journal, books) = Journal::open(&data, 1).unwrap();
+        std::fs::remove_dir_all(&data).unwrap();
+        assert!(journal.rewrite(&books).is_err() && journal.is_long());
+        assert!(journal.append(&[used(4)]).is_err(), "a record of other books");
+        std::fs::create_dir(&data).unwrap();
+        journal.rewrite(&books).unwrap();
+        assert!(!journal.is_long());
+        journal.append(&[used(5)]).unwrap();
+        assert_eq!(tokens(Journal::open(&data, 2).unwrap().1), 5);
     }
 
     #[test]

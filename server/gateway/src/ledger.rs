@@ -148,14 +148,20 @@ impl Ledger {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the credit of the gateway with this number, if another one had it before.
+    /// Begins the credit of the gateway with this number, if another one had it before. Requests that wait under the
+    /// former number are refused.
     ///
     /// # Errors
     /// The journal cannot be written.
     pub fn open_credit(&self, gateway: u64) -> io::Result<()> {
         let mut inner = self.lock();
-        let Inner { books, journal, .. } = &mut *inner;
-        if books.open_credit(gateway) { journal.rewrite(books) } else { Ok(()) }
+        let Inner { books, journal, waiting, .. } = &mut *inner;
+        if !books.open_credit(gateway) {
+            return Ok(());
+        }
+        // Their asks ended with the former number. A closed channel is a refusal at once.
+        waiting.clear();
+        journal.rewrite(books)
     }
 
     /// Records whether the last messages reached the portal.
@@ -416,6 +422,25 @@ mod tests {
         assert!(!ledger.is_awaited());
         ledger.set_reached(true);
         assert_eq!(ledger.credit_wait(), CREDIT_WAIT);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_waits_under_a_former_number_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut lender = lender(10);
+        let ledger = Ledger::open(dir.path()).unwrap();
+        ledger.open_credit(3).unwrap();
+        let (hold, waits) = ledger.begin(PAYER, 10).unwrap();
+        ledger.open_credit(3).unwrap();
+        assert!(ledger.is_awaited(), "the same number changes nothing");
+        ledger.open_credit(4).unwrap();
+        assert!(waits.unwrap().await.is_err(), "nobody answers it any more");
+        assert!(!ledger.is_awaited());
+        drop(hold);
+        let (hold, waits) = ledger.begin(PAYER, 10).unwrap();
+        exchange(&ledger, &mut lender);
+        assert_eq!(waits.unwrap().await, Ok(Ok(())), "the new number has credit");
+        drop(hold);
     }
 
     #[tokio::test]

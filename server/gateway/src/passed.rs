@@ -197,6 +197,8 @@ impl PassedAnswer {
 
     fn finish(&mut self) {
         self.is_ended = true;
+        // A whole answer without a byte.
+        self.exchange.note_first_byte();
         self.exchange.end();
         if let Some(connection) = self.connection.take() {
             self.upstream.keep(connection);

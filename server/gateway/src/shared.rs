@@ -13,13 +13,14 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::bodies::BodyMemory;
 use crate::clock::now_ms;
+use crate::journal::put;
 use crate::ledger::Ledger;
 use crate::service::ServiceState;
 use crate::settings::Settings;
 use crate::view::View;
 
 /// The file of the last snapshot.
-pub const SNAPSHOT: &str = "snapshot.json";
+const SNAPSHOT: &str = "snapshot.json";
 
 /// Counts since the start, for metrics.
 #[derive(Debug, Default)]
@@ -96,11 +97,37 @@ impl Shared {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Keeps the text of the next snapshot for the next start, and takes the snapshot over.
+    ///
+    /// # Errors
+    /// The snapshot is an older one or has a fault, or a file cannot be written.
+    pub fn renew(&self, text: &[u8]) -> Result<(), String> {
+        let snapshot = Snapshot::from_json(text).map_err(|e| e.to_string())?;
+        let number = snapshot.number;
+        if number <= self.snapshot_number() {
+            return Err("the portal sent an older snapshot".to_owned());
+        }
+        let kept = put(&self.settings.data.join(SNAPSHOT), text).map_err(|e| format!("{SNAPSHOT}: {e}"));
+        // The next start would end the credit of the new number by a file with the former one. All else does not wait for
+        // the disk.
+        if kept.is_err() && !self.has_number(snapshot.gateway_number) {
+            return kept;
+        }
+        self.take_over(snapshot)?;
+        tracing::debug!(number, "a snapshot is in use");
+        kept
+    }
+
+    /// True if the snapshot in use has this number of the gateway.
+    fn has_number(&self, gateway: u64) -> bool {
+        self.view().is_some_and(|view| view.routes.snapshot().gateway_number == gateway)
+    }
+
     /// Takes over a snapshot. One with a fault changes nothing.
     ///
     /// # Errors
     /// The snapshot has a fault, or the journal cannot be written.
-    pub fn take_over(&self, snapshot: Snapshot) -> Result<(), String> {
+    fn take_over(&self, snapshot: Snapshot) -> Result<(), String> {
         let last = self.view();
         self.ledger.open_credit(snapshot.gateway_number).map_err(|e| format!("the journal: {e}"))?;
         let mut states = self.states();
@@ -179,5 +206,50 @@ impl Shared {
             let counts = state.counts();
             (in_flight + u64::from(counts.0), waiting + counts.1 as u64)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_serving::snapshot::VERSION;
+    use serde_json::json;
+
+    use super::*;
+    use crate::settings::{GatewayToken, Limits, PortalUrl};
+
+    fn text(number: u64, gateway: u64) -> Vec<u8> {
+        let snapshot = json!({
+            "version": VERSION, "number": number, "gateway_number": gateway, "authority": "", "services": [], "keys": [],
+        });
+        serde_json::to_vec(&snapshot).unwrap()
+    }
+
+    #[test]
+    fn the_snapshot_of_a_new_number_is_kept_before_the_credit_of_the_former_one_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            portal: PortalUrl::parse("https://portal.example.org").unwrap(),
+            token: GatewayToken::parse("bgw_one").unwrap(),
+            portal_ca: None,
+            data: dir.path().to_owned(),
+            limits: Limits::default(),
+        };
+        let shared = Shared::open(settings).unwrap();
+        let (file, journal) = (dir.path().join(SNAPSHOT), dir.path().join("journal.jsonl"));
+        let books = || std::fs::read(&journal).unwrap();
+        shared.renew(&text(1, 7)).unwrap();
+        assert!(shared.renew(&text(1, 7)).is_err(), "it is in use already");
+        let former = books();
+        // A file cannot take the place of a directory.
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        assert!(shared.renew(&text(2, 7)).is_err());
+        assert_eq!(shared.snapshot_number(), 2, "revocations do not wait for the disk");
+        assert!(shared.renew(&text(3, 8)).is_err());
+        assert_eq!((shared.snapshot_number(), books()), (2, former.clone()), "the credit stays");
+        std::fs::remove_dir(&file).unwrap();
+        shared.renew(&text(3, 8)).unwrap();
+        assert_eq!((shared.snapshot_number(), std::fs::read(&file).unwrap()), (3, text(3, 8)));
+        assert_ne!(books(), former, "the credit of the new number begins");
     }
 }

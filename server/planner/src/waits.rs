@@ -150,14 +150,18 @@ impl Planner {
         details
     }
 
-    /// True if one of these queued jobs waits for its own organization: for one of its limits, a volume, or its own nodes.
+    /// True if all of these queued jobs wait for their own organization: for one of its limits, a volume, or its own nodes.
+    /// False without a job.
     ///
     /// # Errors
     /// The database cannot be read.
     pub async fn is_own_wait(&self, jobs: Vec<JobId>) -> Result<bool, StoreError> {
         self.refresh().await?;
         let now = self.context.now();
-        Ok(self.ask(move |engine| jobs.iter().any(|job| waits_for_own_org(engine, *job, now))).await)
+        let is_own = move |engine: &mut Engine| {
+            !jobs.is_empty() && jobs.iter().all(|job| waits_for_own_org(engine, *job, now))
+        };
+        Ok(self.ask(is_own).await)
     }
 
     /// The reasons of a submission as if it waited, and the devices on which it would start at once, of its

@@ -252,7 +252,7 @@ impl Controller {
         Ok(planned.plan.next.into_iter().chain(scheduled).min())
     }
 
-    /// True if a replica waits in the queue for the organization itself while none has devices.
+    /// True if all replicas in the queue wait for the organization itself while none has devices.
     async fn waits_for_own_org(&self, rows: &Rows) -> Result<bool, StoreError> {
         if rows.is_halted() || rows.has_devices() {
             return Ok(false);

@@ -1,6 +1,6 @@
 //! The creation, change and deletion of services. The loop of services keeps their states and replicas.
 
-use berth_foundation::{Caller, Change, Context, Right, idempotency, recheck_operator_right};
+use berth_foundation::{Caller, Change, Context, Right, has_right, idempotency, recheck_operator_right};
 use berth_jobs::Jobs;
 use berth_service_types::revisions::{NewRevision, RevisionState};
 use berth_service_types::services::{
@@ -116,11 +116,17 @@ impl Services {
         host_of(&self.context.settings.public_url)
     }
 
+    /// A service for a caller who may run jobs.
     pub(crate) async fn show(&self, org: OrgId, id: ServiceId) -> Result<Service, Problem> {
+        self.show_to(org, id, true).await
+    }
+
+    /// A service; `with_keys` for callers who may run jobs.
+    async fn show_to(&self, org: OrgId, id: ServiceId, with_keys: bool) -> Result<Service, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let row = store::services::services::find(&mut tx, org, id).await?.ok_or_else(Problem::not_found)?;
-        let shown = show::services(&mut tx, vec![row], self.context.now()).await?.pop();
+        let shown = show::services(&mut tx, vec![row], with_keys, self.context.now()).await?.pop();
         shown.ok_or_else(Problem::not_found)
     }
 
@@ -220,7 +226,7 @@ impl Services {
 
     pub async fn get_service(&self, caller: &Caller, org: OrgId, id: ServiceId) -> Result<Service, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
-        self.show(org, id).await
+        self.show_to(org, id, has_right(&self.context, caller, org, Right::Run).await?).await
     }
 
     /// A page of the services of an organization.
@@ -231,7 +237,8 @@ impl Services {
         options: &ListOptions<ServiceId>,
     ) -> Result<Page<Service>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
-        self.page(Some(org), options).await
+        let with_keys = has_right(&self.context, caller, org, Right::Run).await?;
+        self.page(Some(org), with_keys, options).await
     }
 
     /// A page of the services of all organizations, for operators.
@@ -241,19 +248,21 @@ impl Services {
         options: &ListOptions<ServiceId>,
     ) -> Result<Page<Service>, Problem> {
         self.context.authorise_operator(caller, OperatorRight::View).await?;
-        self.page(None, options).await
+        self.page(None, false, options).await
     }
 
     async fn page(
         &self,
         org: Option<OrgId>,
+        with_keys: bool,
         options: &ListOptions<ServiceId>,
     ) -> Result<Page<Service>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let rows = store::services::services::list_page(&mut tx, org, options).await?;
         let Page { items, next_cursor } = options.page(rows, |row| row.id);
-        Ok(Page { items: show::services(&mut tx, items, self.context.now()).await?, next_cursor })
+        let items = show::services(&mut tx, items, with_keys, self.context.now()).await?;
+        Ok(Page { items, next_cursor })
     }
 
     /// Changes access, hosts, models, scaling, the rule of canaries, or whether the service is stopped. Absent fields stay.
@@ -380,7 +389,7 @@ impl Services {
         });
         let org = done.await?;
         self.context.publish(Change::Service(id));
-        self.show(org, id).await
+        self.show_to(org, id, false).await
     }
 
     /// A page of the use of a service in each of the last `hours` hours with requests, newest first without another

@@ -53,9 +53,15 @@ struct Parts {
 }
 
 impl Parts {
-    async fn read(tx: &mut Tx<'_>, ids: &[ServiceId], now: Timestamp) -> Result<Self, StoreError> {
+    async fn read(
+        tx: &mut Tx<'_>,
+        ids: &[ServiceId],
+        with_keys: bool,
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
         let rows = store::services::revisions::list_summaries(tx, ids).await?;
-        let keys: Vec<InferenceKeyId> = rows.iter().flat_map(|row| row.canary_keys.iter().copied()).collect();
+        let shown = rows.iter().filter(|_| with_keys);
+        let keys: Vec<InferenceKeyId> = shown.flat_map(|row| row.canary_keys.iter().copied()).collect();
         let keys = canary_keys::named(tx, &keys, now).await?;
         let mut revisions: HashMap<ServiceId, Vec<RevisionSummary>> = HashMap::new();
         for row in rows {
@@ -77,7 +83,7 @@ impl Parts {
     }
 }
 
-/// A key that is revoked or expired is left out.
+/// A key that is revoked, expired or not for the caller is left out.
 fn summary(row: StoredSummary, keys: &HashMap<InferenceKeyId, CanaryKey>) -> RevisionSummary {
     RevisionSummary {
         id: row.id,
@@ -103,14 +109,15 @@ fn replica(row: StoredReplicaView, nodes: Vec<String>) -> ServiceReplica {
     }
 }
 
-/// The wire form of stored services.
+/// The wire form of stored services. The keys of canaries are for callers who may run jobs, as the list of keys is.
 pub async fn services(
     tx: &mut Tx<'_>,
     rows: Vec<StoredService>,
+    with_keys: bool,
     now: Timestamp,
 ) -> Result<Vec<Service>, StoreError> {
     let ids: Vec<ServiceId> = rows.iter().map(|row| row.id).collect();
-    let mut parts = Parts::read(tx, &ids, now).await?;
+    let mut parts = Parts::read(tx, &ids, with_keys, now).await?;
     let mut hosts = states(tx, &rows).await?;
     let shown = |row: StoredService| {
         let host_states = hosts.remove(&row.id).unwrap_or_default();

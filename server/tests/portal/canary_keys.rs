@@ -8,7 +8,7 @@ use crate::common::{Caller, Reply, engines};
 use crate::gateways::{add_gateway, number, run, send};
 use crate::idle_portal::IdlePortal;
 use crate::operations::items;
-use crate::services::{chat, create, ready, revision, service, states};
+use crate::services::{chat, create, ready, revision, service, states, token};
 
 /// Creates a key; returns its id.
 async fn key(setup: &IdlePortal, (caller, org): (&Caller, &str), new: Value) -> String {
@@ -175,5 +175,37 @@ async fn a_canary_has_twenty_present_keys_of_its_organization_that_may_use_it() 
         put(&setup, &model, (2, 0), &[llama.as_str(); 20]).await.expect(200);
         assert_eq!(names(&setup, &plain, 2).await, set(&["digits"]), "{engine}");
         assert_eq!(names(&setup, &model, 2).await, set(&["llama"]), "{engine}");
+    }
+}
+
+/// The number of the keys of all revisions of a service in an answer.
+fn shown_keys(service: &Value) -> usize {
+    let revisions = service["revisions"].as_array().unwrap();
+    revisions.iter().map(|revision| revision["canary_keys"].as_array().map_or(0, Vec::len)).sum()
+}
+
+#[tokio::test]
+async fn the_keys_of_a_canary_are_shown_to_those_who_may_run_jobs() {
+    for (engine, db, _location) in engines("canary_keys_shown").await {
+        let setup = IdlePortal::on(db).await;
+        let (t, ada) = (&setup.t, &setup.ada);
+        let path = create(&setup, service("digits")).await;
+        let alpha = key(&setup, (ada, &setup.org), json!({"name": "alpha"})).await;
+        ready(t, &path, 1).await;
+        t.post(ada, &format!("{path}/revisions"), revision()).await.expect(201);
+        let changed = put(&setup, &path, (2, 0), &[&alpha]).await.expect(200);
+        assert_eq!(shown_keys(&changed), 1, "{engine}");
+        let all = format!("/orgs/{}/services", setup.org);
+        for (role, expected) in [("viewer", 0), ("billing", 0), ("member", 1), ("owner", 1)] {
+            let reader = token(&setup, json!({"name": role, "role": role})).await;
+            let one = t.get(&reader, &path).await.expect(200);
+            let listed = items(t, &reader, &all).await;
+            assert_eq!((shown_keys(&one), shown_keys(&listed[0])), (expected, expected), "{engine}: {role}");
+        }
+        let listed = items(t, &setup.operator, "/operator/services").await;
+        let price = format!("/operator/services/{}/token-price", path.rsplit('/').next().unwrap());
+        let body = json!({"prompt_micros_per_million": 1_000, "completion_micros_per_million": 1_000});
+        let priced = t.call(&setup.operator, "PUT", &price, body).await.expect(200);
+        assert_eq!((shown_keys(&listed[0]), shown_keys(&priced)), (0, 0), "{engine}: operators");
     }
 }

@@ -1,11 +1,12 @@
 //! Tests of the evidence of promises: reports of gateways, charges and wakes.
 
+use berth_types::ids::JobId;
 use serde_json::{Value, json};
 
 use crate::common::engines;
 use crate::gateways::{add_gateway, send};
-use crate::idle_portal::HOUR;
-use crate::operations::{items, put, schedule_all};
+use crate::idle_portal::{HOUR, IdlePortal};
+use crate::operations::{items, put, schedule_all, submit};
 use crate::promises::{LATE_S, Promised, gold};
 use crate::services::run;
 
@@ -134,6 +135,30 @@ async fn a_wait_for_a_limit_of_the_organization_is_no_fault_and_one_for_boards_i
         one.wakes().await;
         setup.turn(6).await;
         assert_eq!(one.counts().await["wakes"], json!({"all": 1, "bad": 1}), "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn replicas_wait_for_their_organization_only_if_all_of_them_do() {
+    for (engine, db, _location) in engines("promise_mixed").await {
+        let setup = IdlePortal::on(db).await;
+        let t = &setup.t;
+        let job = json!({"name": "x", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 7_200});
+        for _ in 0..4 {
+            t.post(&setup.bob, &format!("/orgs/{}/jobs", setup.other), job.clone()).await.expect(201);
+        }
+        schedule_all(&setup).await;
+        let quota = format!("/operator/orgs/{}/quota", setup.org);
+        put(t, &setup.operator, &quota, json!({"boards_milli": 1_000})).await.expect(200);
+        // The first one waits for a board, and the second one is beyond the limit.
+        let small: JobId = submit(&setup, json!({"count": 1})).await.parse().unwrap();
+        let large: JobId = submit(&setup, json!({"count": 2})).await.parse().unwrap();
+        for (asked, expected) in
+            [(vec![small], false), (vec![large], true), (vec![small, large], false), (Vec::new(), false)]
+        {
+            let found = t.portal.planner.is_own_wait(asked.clone()).await.unwrap();
+            assert_eq!(found, expected, "{engine}: {asked:?}");
+        }
     }
 }
 

@@ -62,7 +62,7 @@ fn services(setup: &IdlePortal) -> String {
 }
 
 /// A token of Ada's organization with a role.
-async fn token(setup: &IdlePortal, new: Value) -> Caller {
+pub async fn token(setup: &IdlePortal, new: Value) -> Caller {
     let made = setup.t.post(&setup.ada, &format!("/orgs/{}/tokens", setup.org), new).await.expect(201);
     Caller::Token(made["secret"].as_str().unwrap().to_owned())
 }

@@ -20,6 +20,7 @@ mod stage;
 mod archives;
 mod clearing;
 mod conformance;
+mod dialer;
 mod forker;
 mod gpu;
 mod harsh;

@@ -283,7 +283,8 @@ pub struct RevisionSummary {
     pub state: RevisionState,
     /// The part of the requests, 0 to 100.
     pub weight_percent: u8,
-    /// The inference keys whose requests all go to the revision while it is a canary with a ready replica.
+    /// The inference keys whose requests all go to the revision while it is a canary with a ready replica. Absent for
+    /// callers who may not run jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub canary_keys: Vec<CanaryKey>,
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use berth_autoscaling::credit::{Account, KeyId, Period};
 use serde_json::{Value, json};
@@ -76,6 +77,33 @@ async fn lent_amounts_outlast_the_portal_and_a_restart() {
         stage.portal.uses().iter().map(|row| row.requests).sum::<u64>() == 9
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_portal_for_a_while_a_request_without_credit_is_refused_at_once() {
+    let stage = Stage::new().await;
+    let server = Server::whole(ANSWER);
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    let mut service = chat(vec![worker.replica]);
+    service.nano_per_completion_token = 100;
+    stage.publish(vec![service], vec![key(KEY)]).await;
+    let ask = json!({"model": "llama", "max_tokens": 10, "messages": []});
+    let status = async || stage.ask(KEY, &ask).send().await.unwrap().status().as_u16();
+    assert_eq!(status().await, 200);
+    stage.portal.is_away.store(true, Ordering::Relaxed);
+    // A block is for 16 worst cases, and the next one may have come with it.
+    let mut passed = 0;
+    let refused = loop {
+        match status().await {
+            200 if passed < 32 => passed += 1,
+            other => break other,
+        }
+    };
+    assert_eq!(refused, 503, "after {passed} requests");
+    // The wait for credit is over since the one before.
+    let began = Instant::now();
+    assert_eq!(status().await, 503);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]

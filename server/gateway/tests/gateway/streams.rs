@@ -117,7 +117,12 @@ async fn another_protocol_passes_both_ways() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_has_a_time_to_its_first_byte_only_with_an_answer() {
     let stage = Stage::new().await;
-    let server = Server::whole("").gated();
+    let server = Server::new(|seen| match seen.head.split(' ').nth(1) {
+        // Its text has no byte, so the end of its first chunk is that of the answer.
+        Some("/chunks") => Reply::Events(String::new(), End::Broken),
+        _ => Reply::Whole(200, String::new()),
+    })
+    .gated();
     let worker = Worker::start(&stage.authority, 1, &server).await;
     stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
     let counts = || {
@@ -135,4 +140,8 @@ async fn a_request_has_a_time_to_its_first_byte_only_with_an_answer() {
     assert_eq!((empty.status(), empty.text().await.unwrap().as_str()), (StatusCode::OK, ""));
     eventually("both in reports", || async { counts().0 == 2 }).await;
     assert_eq!(counts(), (2, 1), "the head of an empty answer counts");
+    let chunks = stage.get("/s/kelda/digits/chunks").send().await.unwrap();
+    assert_eq!((chunks.status(), chunks.text().await.unwrap().as_str()), (StatusCode::OK, ""));
+    eventually("all in reports", || async { counts().0 == 3 }).await;
+    assert_eq!(counts(), (3, 2), "the end of an empty answer without a length counts");
 }

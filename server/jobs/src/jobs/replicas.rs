@@ -31,7 +31,7 @@ pub(super) async fn surcharge(tx: &mut Tx<'_>, service: Option<ServiceId>) -> Re
     Ok(choice.map_or(0, |choice| choice.terms.surcharge_basis_points.into()))
 }
 
-/// True if one of these queued replicas waits for its own organization: for one of its limits, a volume, or its own nodes.
+/// True if all of these queued replicas wait for their own organization: for one of its limits, a volume, or its own nodes.
 ///
 /// # Errors
 /// The database cannot be read.

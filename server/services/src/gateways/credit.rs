@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use berth_autoscaling::credit::{Ask, BlockId, Content, KeyId, Lent, Payer, ToGateway, ToPortal};
 use berth_foundation::{Change, Context};
 use berth_store::services::credit::{self, StoredBlock};
+use berth_store::services::gateways;
 use berth_store::{StoreError, Tx};
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
@@ -70,6 +71,11 @@ impl PendingCredit {
             recalls.insert(gateway, due.split_off(&next));
         }
         due
+    }
+
+    /// Forgets the recalls for gateways that are removed or have another number.
+    fn retain(&self, present: &[i64]) {
+        lock(&self.recalls).retain(|number, _| present.contains(&to_column(*number)));
     }
 }
 
@@ -185,7 +191,7 @@ impl GatewaySync {
     }
 
     /// Ends the wait for the blocks of removed gateways and of replaced tokens, and for blocks a day after their end. Later charges of theirs
-    /// are forgiven.
+    /// are forgiven. Recalls for gateways that are not present are forgotten.
     ///
     /// # Errors
     /// The database cannot be read or written.
@@ -194,7 +200,9 @@ impl GatewaySync {
         let before = now.plus_seconds(-DEADLINE_S);
         {
             let mut conn = self.context.db.read().await?;
-            if credit::list_lost(&mut conn.tx(), before, 1).await?.is_empty() {
+            let mut tx = conn.tx();
+            self.credit.retain(&gateways::list_numbers(&mut tx).await?);
+            if credit::list_lost(&mut tx, before, 1).await?.is_empty() {
                 return Ok(());
             }
         }
@@ -232,6 +240,18 @@ mod tests {
 
     fn at(s: i64) -> Timestamp {
         Timestamp::from_micros(s * 1_000_000)
+    }
+
+    #[test]
+    fn recalls_of_gateways_that_are_not_present_are_forgotten() {
+        let recalls = [1, 2].map(|gateway| BlockId { gateway: GatewayId(gateway), life: 1, number: 1 });
+        let pending = PendingCredit::default();
+        let done = Exchange { recalls: recalls.to_vec(), ..Exchange::default() };
+        pending.record(3, &[], &done, at(0));
+        pending.retain(&[2, 3]);
+        let [removed, present] =
+            [1, 2].map(|gateway| pending.record(gateway, &[], &Exchange::default(), at(1)));
+        assert_eq!((removed, present), (BTreeSet::new(), BTreeSet::from([recalls[1]])));
     }
 
     #[test]

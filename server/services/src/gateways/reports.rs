@@ -80,13 +80,13 @@ const fn hour(now: Timestamp) -> Timestamp {
     Timestamp::from_micros(now.micros().div_euclid(HOUR_MICROS).saturating_mul(HOUR_MICROS))
 }
 
-/// The faults that count: (requests without a replica, requests whose replica was lost). A request to a service whose
-/// replica has devices waits for the program. A row with a figure that is not plausible counts nothing.
-fn counted_faults(row: &ServiceFaults, has_devices: bool) -> (i64, i64) {
+/// The faults that count: (requests without a replica, requests whose replica was lost). With `is_excused` those without
+/// a replica waited for the organization. A row with a figure that is not plausible counts nothing.
+fn counted_faults(row: &ServiceFaults, is_excused: bool) -> (i64, i64) {
     if [row.asleep, row.unreached, row.lost].into_iter().any(|figure| figure > MAX_FIGURE) {
         return (0, 0);
     }
-    let asleep = if has_devices { 0 } else { row.asleep };
+    let asleep = if is_excused { 0 } else { row.asleep };
     let (mut refused, mut lost) = (0, 0);
     add(&mut refused, asleep.saturating_add(row.unreached));
     add(&mut lost, row.lost);
@@ -107,7 +107,7 @@ async fn count_faults(
     let known: HashMap<ServiceId, FaultyService> = found.into_iter().map(|row| (row.id, row)).collect();
     for row in faults {
         let Some(service) = known.get(&row.service) else { continue };
-        let counts = counted_faults(row, service.has_devices);
+        let counts = counted_faults(row, service.is_excused);
         if counts != (0, 0) {
             evidence::add_faults(tx, (service.id, hour(now)), counts, MAX_SUM).await?;
             gateway_faults::add(tx, (gateway, service.id, hour(now)), counts, MAX_SUM).await?;
@@ -219,6 +219,18 @@ fn check(report: &GatewayReport, now: Timestamp) -> Result<(i64, i64), Problem> 
     Ok((life, number("/number", report.number)?))
 }
 
+/// Logs a report of a former life. The lives of a gateway with its directory rise, so a later one is another's.
+fn log_former_life(row: &StoredCaller, life: i64) {
+    if life < row.life {
+        tracing::warn!(
+            gateway = row.number,
+            life,
+            last = row.life,
+            "a report of a former life counts nothing: another holder of the token has a later one, or the clock of a new directory is behind"
+        );
+    }
+}
+
 impl GatewaySync {
     /// Counts the report of a gateway once, and passes its loads on.
     ///
@@ -236,6 +248,7 @@ impl GatewaySync {
         let is_seen = row.last_seen_at.is_some_and(|at| now.millis_since(at) < SEEN_EVERY_MS);
         let is_idle = report.uses.is_empty() && report.faults.is_empty();
         let is_known = (life, number) <= last;
+        log_former_life(row, life);
         let is_short = is_idle && is_seen && life == row.life && report.version == row.version;
         let (counted, is_stored) = if is_known || is_short {
             (Counted { is_new: !is_known, ..Counted::default() }, false)
@@ -290,7 +303,7 @@ mod tests {
     fn faults_of_the_platform_count_and_waits_for_a_program_do_not() {
         let service = ServiceId::from_uuid(uuid::Uuid::from_u128(1));
         let row = |asleep, unreached, lost| ServiceFaults { service, asleep, unreached, lost };
-        for (row, has_devices, expected) in [
+        for (row, is_excused, expected) in [
             (row(7, 2, 1), false, (9, 1)),
             (row(7, 2, 1), true, (2, 1)),
             (row(0, 0, 0), false, (0, 0)),
@@ -298,7 +311,7 @@ mod tests {
             (row(MAX_FIGURE + 1, 2, 1), false, (0, 0)),
             (row(7, 2, u64::MAX), false, (0, 0)),
         ] {
-            assert_eq!(counted_faults(&row, has_devices), expected, "{row:?} {has_devices}");
+            assert_eq!(counted_faults(&row, is_excused), expected, "{row:?} {is_excused}");
         }
     }
 

@@ -29,8 +29,8 @@ pub async fn discard(tx: &mut Tx<'_>, gateway: i64) -> Result<u64, StoreError> {
                lost = (SELECT CASE WHEN g.lost > service_faults.lost THEN 0 \
                ELSE service_faults.lost - g.lost END FROM gateway_faults g WHERE g.gateway_number = $1 \
                AND g.service_id = service_faults.service_id AND g.hour_at = service_faults.hour_at) \
-               WHERE EXISTS (SELECT 1 FROM gateway_faults g WHERE g.gateway_number = $1 \
-               AND g.service_id = service_faults.service_id AND g.hour_at = service_faults.hour_at)";
+               WHERE (service_id, hour_at) IN \
+               (SELECT g.service_id, g.hour_at FROM gateway_faults g WHERE g.gateway_number = $1)";
     exec!(tx, sql, gateway)?;
     exec!(tx, "DELETE FROM gateway_faults WHERE gateway_number = $1", gateway)
 }

@@ -50,9 +50,8 @@ pub async fn add_faults(
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
 pub struct FaultyService {
     pub id: ServiceId,
-    /// A request without a replica waits for the organization: a replica has devices and its program starts, or the
-    /// replicas waited for a limit, a volume or the nodes of the organization since the time of the question.
-    pub has_devices: bool,
+    /// A request without a replica waits for the organization.
+    pub is_excused: bool,
 }
 
 /// Lists those of these services whose faults count: the organization has not stopped or deleted them, a revision gets
@@ -69,7 +68,7 @@ pub async fn list_faulty(
                 "SELECT s.id, (EXISTS (SELECT 1 FROM service_replicas p JOIN jobs j ON j.id = p.job_id \
                  WHERE p.service_id = s.id AND p.ended_at IS NULL AND p.draining_since IS NULL \
                  AND j.state IN ('assigned', 'starting', 'running')) \
-                 OR COALESCE(s.own_wait_until >= $2, FALSE)) AS has_devices FROM services s \
+                 OR COALESCE(s.own_wait_until >= $2, FALSE)) AS is_excused FROM services s \
                  WHERE NOT s.stopped AND s.deleted_at IS NULL AND s.state <> 'failed' \
                  AND EXISTS (SELECT 1 FROM service_revisions r WHERE r.service_id = s.id \
                  AND r.state IN ('live', 'canary', 'staging')) \
