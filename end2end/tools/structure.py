@@ -215,9 +215,18 @@ def untested_rules() -> list[str]:
 
 
 def other_suspends() -> list[str]:
-    """Complaints about content of a `Suspense` that the portal would make several times, with other data each time."""
-    found = [str(path.relative_to(ROOT)) for path in sources() if "Suspend::new(" in path.read_text()]
-    return [f"{name}: makes a `Suspend`; the function `suspended` does that" for name in found if name not in SUSPENDS]
+    """Complaints about content of a `Suspense` that the portal would make several times, with other data each time. What
+    a file with both ways makes is not found."""
+    out = []
+    for path in sources():
+        name, text = str(path.relative_to(ROOT)), path.read_text()
+        if "Suspend::new(" in text and name not in SUSPENDS:
+            out.append(f"{name}: makes a `Suspend`; the function `suspended` does that")
+        if re.search(r"<Await\b", text):
+            out.append(f"{name}: has an `Await`; a `Suspense` with the function `suspended` does that")
+        if re.search(r"<(Suspense|Transition)\b", text) and "suspended(" not in text and name not in SUSPENDS:
+            out.append(f"{name}: has a `Suspense` or a `Transition` without the function `suspended`")
+    return out
 
 
 def main() -> int:

@@ -77,6 +77,8 @@ step 'types, mig, core and engine without IO' cargo check "${front[@]}" -p berth
 # sets it. Tests start the worker as people do, by its binary, which comes with the tests of its package.
 export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 step 'lints and tests, compiled' cargo test --quiet --workspace --all-targets --no-run
+# The line above compiles examples with tests as tests only.
+step 'examples with tests, compiled' cargo build --quiet --workspace --example placement --example troughs
 # A test waits more than it computes, for processes and databases.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 5 / 2))}
 # Three times the usual time: a test that hangs ends the run with its name.

@@ -212,9 +212,12 @@ pub fn check_host(
     send("POST", format!("/orgs/{org}/service-hosts/check"), input, None)
 }
 
-/// Lists the host names of services of all organizations, for operators.
-pub fn claimed_hosts() -> impl Future<Output = Answer<Page<ClaimedHost>>> + Send + 'static {
-    list_all("/operator/service-hosts".to_owned())
+/// Lists a page of the host names of services of all organizations by name, for operators.
+pub fn claimed_hosts(
+    cursor: Option<String>,
+) -> impl Future<Output = Answer<Page<ClaimedHost>>> + Send + 'static {
+    let cursor = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
+    get(format!("/operator/service-hosts?limit=200{cursor}"))
 }
 
 /// Confirms a host name for an organization, or takes the confirmation back.

@@ -93,8 +93,9 @@ impl fmt::Display for Miss {
             }
             Kind::Wake { within_ms } => write!(f, "{bad} of {all} wakes took more than {within_ms} ms")?,
         }
-        let (percent, rest) = (self.good_ppm / 10_000, self.good_ppm % 10_000);
-        write!(f, "; {percent}.{rest:04} % good ones are promised")
+        let percent = format!("{}.{:04}", self.good_ppm / 10_000, self.good_ppm % 10_000);
+        let percent = percent.trim_end_matches('0').trim_end_matches('.');
+        write!(f, "; {percent} % good ones are promised")
     }
 }
 
@@ -271,8 +272,13 @@ mod tests {
         }
         let late = judged(&evidence(none, cases(100, 6), cases(20, 3)));
         let texts: Vec<String> = late.misses.iter().map(ToString::to_string).collect();
-        let token = "6 of 100 first tokens took more than 800 ms; 95.0000 % good ones are promised";
-        assert_eq!(texts, [token, "3 of 20 wakes took more than 6000 ms; 90.0000 % good ones are promised"]);
+        let token = "6 of 100 first tokens took more than 800 ms; 95 % good ones are promised";
+        assert_eq!(texts, [token, "3 of 20 wakes took more than 6000 ms; 90 % good ones are promised"]);
+        for (good_ppm, percent) in [(999_000, "99.9"), (1, "0.0001"), (1_000_000, "100"), (0, "0")] {
+            let miss = Miss { kind: Kind::Availability, cases: cases(20, 20), good_ppm };
+            let sentence = format!("20 of 20 requests failed; {percent} % good ones are promised");
+            assert_eq!(miss.to_string(), sentence);
+        }
     }
 
     #[test]

@@ -89,7 +89,8 @@ pub enum Event {
     Good(RevisionNumber),
     /// The evidence is bad ([`Verdict::Rollback`]), or the replicas fail to start.
     Bad(RevisionNumber),
-    /// A person sets the percentage of the revision. It then stays until a person changes it.
+    /// A person sets the percentage of the revision. Another one than the present stays until a person changes it. With
+    /// the present one the steps of a canary go on.
     Traffic(RevisionNumber, u8),
     /// A person goes back to the revision before.
     Rollback,
@@ -312,6 +313,9 @@ impl Rollout {
         let alone = self.live().is_none();
         let revision = self.candidate_mut(number).ok_or(Refusal::NotCandidate)?;
         if alone {
+            return Ok(Effect::Nothing);
+        }
+        if revision.state == RevisionState::Canary && !revision.held && revision.percent == percent {
             return Ok(Effect::Nothing);
         }
         let before = revision.clone();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use berth_service_types::revisions::PutTraffic;
 use berth_service_types::services::{CanaryKey, ServiceProtocol};
 use berth_store::services::keys::StoredKey;
 use berth_store::services::services::StoredService;
@@ -30,19 +31,25 @@ fn is_present(key: &StoredKey, now: Timestamp) -> bool {
 /// Checks the keys of a canary of a service. Returns them in order, each once.
 ///
 /// # Errors
-/// There are too many, or one is no present key of the organization that may use the service.
+/// There are too many, or any with the whole traffic, or one is no present key of the organization that may use the
+/// service.
 pub async fn check(
     tx: &mut Tx<'_>,
     service: &StoredService,
-    keys: &[InferenceKeyId],
+    traffic: &PutTraffic,
     now: Timestamp,
 ) -> Result<Vec<InferenceKeyId>, WriteError> {
+    let keys = traffic.canary_keys.as_slice();
     if keys.len() > MAX_KEYS {
         let detail = "A canary has at most 20 inference keys of its own.";
         return Err(Problem::invalid_field("/canary_keys", detail).into());
     }
     if keys.is_empty() {
         return Ok(Vec::new());
+    }
+    if traffic.percent == 100 {
+        let detail = "With 100 % the revision becomes live and has no keys of its own. Send none.";
+        return Err(Problem::invalid_field("/canary_keys", detail).into());
     }
     let rows = store::services::keys::list_of_ids(tx, keys).await?;
     let known: HashMap<InferenceKeyId, StoredKey> = rows.into_iter().map(|key| (key.id, key)).collect();

@@ -32,7 +32,8 @@ async fn apply(tx: &mut Tx<'_>, id: ServiceId, event: Event) -> Result<Option<Ro
     Ok(Some(before))
 }
 
-/// Sets the percentage and the keys of a revision. Returns true if anything changed.
+/// Sets the percentage and the keys of a revision. Other keys alone change neither its steps nor a percentage that is not
+/// reached yet. Returns true if anything changed.
 async fn set_traffic(
     tx: &mut Tx<'_>,
     service: &StoredService,
@@ -42,11 +43,17 @@ async fn set_traffic(
     let id = service.id;
     let number = RevisionNumber::try_from(input.revision).ok();
     let known = store::services::revisions::find(tx, id, input.revision).await?;
-    let (Some(number), Some(_)) = (number, known) else {
+    let (Some(number), Some(known)) = (number, known) else {
         let detail = "The service has no revision with this number.";
         return Err(Problem::invalid_field("/revision", detail).into());
     };
-    let keys = JsonColumn(canary_keys::check(tx, service, &input.canary_keys, now).await?);
+    let keys = JsonColumn(canary_keys::check(tx, service, input, now).await?);
+    let is_present = known.state == RevisionState::Canary && known.weight_percent == i64::from(input.percent);
+    if is_present && store::services::revisions::set_canary_keys(tx, id, input.revision, &keys).await? {
+        store::services::services::raise_version(tx, id).await?;
+        return Ok(true);
+    }
+    // A refusal comes before the first write.
     let moved = apply(tx, id, Event::Traffic(number, input.percent)).await?.is_some();
     if !store::services::revisions::set_canary_keys(tx, id, input.revision, &keys).await? {
         return Ok(moved);

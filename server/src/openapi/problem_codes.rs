@@ -120,6 +120,7 @@ const STATUSES: &[(u16, &[&str])] = &[
             "scim.limit",
             "secret.limit",
             "service.exists",
+            "service.host_of_gateway",
             "service.host_taken",
             "service.limit",
             "setup.done",

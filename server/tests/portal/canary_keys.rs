@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use berth_autoscaling::rollout::Event;
 use serde_json::{Value, json};
 
 use crate::common::{Caller, Reply, engines};
 use crate::gateways::{add_gateway, number, run, send};
 use crate::idle_portal::IdlePortal;
 use crate::operations::items;
-use crate::services::{chat, create, ready, revision, service, states, token};
+use crate::services::{apply, chat, create, ready, revision, service, states, token};
 
 /// Creates a key; returns its id.
 async fn key(setup: &IdlePortal, (caller, org): (&Caller, &str), new: Value) -> String {
@@ -114,15 +115,24 @@ async fn the_keys_of_a_canary_reach_gateways_while_it_is_one() {
         assert_eq!((stored(&setup).await, items(t, ada, &audit).await.len()), (0, 2), "{engine}");
         put(&setup, &path, (2, 0), &[&alpha]).await.expect(200);
         assert_eq!(pinned(&setup, &token, &path).await, [none.clone(), one], "{engine}");
+        // Other keys alone keep a part that is not reached yet.
+        put(&setup, &path, (2, 30), &[&alpha]).await.expect(200);
+        put(&setup, &path, (2, 0), &[]).await.expect(200);
+        ready(t, &path, 2).await;
+        assert_eq!(states(t, ada, &path).await, ["live 70", "canary 30"], "{engine}");
+        put(&setup, &path, (2, 30), &[&alpha]).await.expect(200);
         // A rollback ends them.
         t.post(ada, &format!("{path}/rollback"), Value::Null).await.expect(200);
         assert_eq!(stored(&setup).await, 0, "{engine}: rolled back");
         assert_eq!(pinned(&setup, &token, &path).await, [none, (2, BTreeSet::new())], "{engine}");
-        // The promotion ends them.
+        // They keep the steps, and the promotion ends them.
         t.post(ada, &format!("{path}/revisions"), canary).await.expect(201);
         ready(t, &path, 3).await;
-        put(&setup, &path, (3, 100), &[&alpha]).await.expect(200);
+        put(&setup, &path, (3, 10), &[&alpha]).await.expect(200);
+        let problem = put(&setup, &path, (3, 100), &[&alpha]).await.problem(422, "request.invalid");
+        assert_eq!(problem["errors"][0]["pointer"], "/canary_keys", "{engine}");
         assert_eq!((stored(&setup).await, names(&setup, &path, 3).await), (1, set(&["alpha"])), "{engine}");
+        apply(t, &path, Event::Good(3)).await;
         ready(t, &path, 3).await;
         assert_eq!(states(t, ada, &path).await[2], "live 100", "{engine}");
         assert_eq!((stored(&setup).await, names(&setup, &path, 3).await), (0, set(&[])), "{engine}: live");

@@ -6,11 +6,11 @@ use berth_services::loads::Due;
 use berth_types::ids::ServiceId;
 use serde_json::{Value, json};
 
-use crate::common::engines;
+use crate::common::{Caller, engines};
 use crate::gateways::number;
 use crate::idle_portal::HOUR;
 use crate::operations::items;
-use crate::promises::{LATE_S, Promised, gold};
+use crate::promises::{LATE_S, Promised, gold, text};
 use crate::services::{create, run, service};
 
 impl Promised {
@@ -98,5 +98,41 @@ async fn each_organization_sees_the_end_of_an_offer_that_its_services_had() {
         let events = items(t, &setup.operator, path).await;
         let own = events.iter().filter(|event| event["detail"] == "gold").count();
         assert_eq!(own, 1, "{engine}: {events:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_viewer_sees_the_windows_of_a_promise_without_money() {
+    for (engine, db, location) in engines("promise_viewer").await {
+        let one = Promised::new(db, location, gold()).await;
+        let t = &one.setup.t;
+        let token = json!({"name": "watch", "role": "viewer"});
+        let token =
+            t.post(&one.setup.ada, &format!("/orgs/{}/tokens", one.setup.org), token).await.expect(201);
+        let viewer = Caller::Token(text(&token["secret"]));
+        one.charge(10_000, 1_000).await;
+        one.add_use(0, 100, 2, 0).await;
+        one.go_to(HOUR + LATE_S);
+        one.judge().await;
+        let promise = format!("{}/promise", one.path);
+        let list = format!("{promise}/windows");
+        let member = one.shown().await;
+        let own = &member["windows"][0];
+        assert_eq!(
+            (&own["credit_micros"], &own["transfer"].is_string()),
+            (&json!(900), &true),
+            "{engine}: {own}"
+        );
+        assert_eq!(member["present"]["evidence"]["charged_micros"], 0, "{engine}: {member}");
+        let mut expected = own.clone();
+        expected["evidence"].as_object_mut().unwrap().remove("charged_micros");
+        for field in ["credit_micros", "transfer"] {
+            expected.as_object_mut().unwrap().remove(field);
+        }
+        let shown = t.get(&viewer, &promise).await.expect(200);
+        assert_eq!(shown["windows"], json!([expected]), "{engine}");
+        assert!(shown["present"]["evidence"].get("charged_micros").is_none(), "{engine}: {shown}");
+        assert_eq!(items(t, &viewer, &list).await, [expected], "{engine}");
+        assert_eq!(items(t, &one.setup.ada, &list).await, [own.clone()], "{engine}");
     }
 }

@@ -227,7 +227,7 @@ async fn a_missed_window_posts_its_credit_once() {
         one.go_to(1_800);
         let present = one.shown().await["present"].clone();
         assert_eq!(present["evidence"]["charged_micros"], 11_000, "{engine}: {present}");
-        let sentence = "2 of 100 requests failed; 99.0000 % good ones are promised";
+        let sentence = "2 of 100 requests failed; 99 % good ones are promised";
         assert_eq!(present["misses"], json!([sentence]), "{engine}: {present}");
 
         one.go_to(HOUR + LATE_S - 1);

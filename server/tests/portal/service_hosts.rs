@@ -203,10 +203,37 @@ async fn hosts_have_one_form_and_are_none_of_a_gateway() {
         let path = create(&setup, (&setup.ada, &setup.org), "chat", host).await;
         let gateway = json!({"name": "edge", "url": "https://models.corp.example"});
         setup.t.post(&setup.operator, "/operator/gateways", gateway).await.expect(201);
-        confirm(&setup, &setup.org, host, true).await.expect(200);
+        confirm(&setup, &setup.org, host, true).await.problem(409, "service.host_of_gateway");
         assert!(routes(&setup, &token).await.is_empty(), "{engine}");
         let shown = state(&setup, &setup.ada, &path).await;
         assert!(shown["problem"].as_str().unwrap().contains("gateway"), "{engine}: {shown}");
+        confirm(&setup, &setup.org, host, false).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn the_confirmed_host_of_a_later_gateway_gets_no_second_confirmation() {
+    for (engine, db, _location) in engines("service_host_gateway").await {
+        let dns = FakeDns::open().await;
+        let setup = setup(db, &dns).await;
+        let (ada, bob) = ((&setup.ada, setup.org.as_str()), (&setup.bob, setup.other.as_str()));
+        let host = "edge.corp.example";
+        let own = create(&setup, ada, "chat", host).await;
+        confirm(&setup, &setup.org, host, true).await.expect(200);
+        let path = create(&setup, bob, "squat", host).await;
+        // The confirmation stays for an hour after the service, and keeps no gateway away.
+        setup.t.call(&setup.ada, "DELETE", &own, Value::Null).await.expect(204);
+        let gateway = json!({"name": "edge", "url": "https://edge.corp.example"});
+        setup.t.post(&setup.operator, "/operator/gateways", gateway).await.expect(201);
+        confirm(&setup, &setup.other, host, true).await.problem(409, "service.host_of_gateway");
+        // Its record confirms nothing either.
+        let record = state(&setup, &setup.bob, &path).await["record"].as_str().unwrap().to_owned();
+        dns.put("_berth.edge.corp.example", &[&record]);
+        assert_eq!(check(&setup, bob, host).await.expect(200)["confirmed"], false, "{engine}");
+        let confirmed = "SELECT CAST(COUNT(*) AS BIGINT) FROM host_proofs WHERE confirmed_at IS NOT NULL";
+        assert_eq!(number(&setup.t, confirmed).await, 1, "{engine}");
+        confirm(&setup, &setup.org, host, false).await.expect(200);
+        assert_eq!(number(&setup.t, confirmed).await, 0, "{engine}");
     }
 }
 

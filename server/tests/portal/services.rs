@@ -373,12 +373,17 @@ async fn an_organization_has_a_hundred_services() {
 
 /// Reports the replicas of a revision as ready, as the loop of services does.
 pub async fn ready(t: &TestPortal, path: &str, number: u32) {
+    apply(t, path, Event::Ready(number)).await;
+}
+
+/// Applies an event to the rollout of a service.
+pub async fn apply(t: &TestPortal, path: &str, event: Event) {
     let service: ServiceId = path.rsplit('/').next().unwrap().parse().unwrap();
     let done = t.portal.context.db.write(move |tx| {
         async move {
             let before = rollouts::load(tx, service).await?;
             let mut after = before.clone();
-            after.apply(Event::Ready(number)).unwrap();
+            after.apply(event).unwrap();
             rollouts::store(tx, service, &before, &after).await
         }
         .boxed()
@@ -434,8 +439,7 @@ async fn a_person_sets_the_traffic_and_rolls_back() {
         let shown = back().await.expect(200);
         assert_eq!(shown["revisions"][0]["weight_percent"], 100, "{engine}");
         assert_eq!(states(t, ada, &path).await, ["live 100", "rolled_back 0"], "{engine}");
-        let all = items(t, ada, &revisions).await;
-        assert_eq!(all[0]["detail"], "Ada withdrew the revision.", "{engine}");
+        assert_eq!(items(t, ada, &revisions).await[0]["detail"], "Ada withdrew the revision.", "{engine}");
 
         t.post(ada, &revisions, revision()).await.expect(201);
         ready(t, &path, 3).await;

@@ -1,8 +1,7 @@
 //! Page of the host names of services, which an operator confirms for organizations without DNS.
 
-use std::future::Future;
-
 use berth_service_types::hosts::{ClaimedHost, ClaimedHostState, ConfirmHost, ServiceHost};
+use berth_types::Page as Items;
 use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -11,27 +10,26 @@ use super::super::confirm::{ConfirmDialog, ConfirmTarget};
 use super::super::curl::ListCurl;
 use super::super::dialog_form::DialogForm;
 use super::super::limits::replace;
+use super::super::load_more::{LoadMore, append};
 use super::super::org_data::answer_view;
-use super::super::parts::{Call, CallProblem, ready};
+use super::super::parts::{Call, CallProblem, focus_soon, ready};
 use super::{is_operator, may, read_only};
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
 use crate::ui::*;
 
-/// Loads all host names, those without a confirmation first.
-fn load() -> impl Future<Output = Answer<Vec<ClaimedHost>>> + Send + 'static {
-    let hosts = api::services::claimed_hosts();
-    async move {
-        let mut hosts = hosts.await?.items;
-        hosts.sort_by_key(is_confirmed);
-        Ok(hosts)
+/// Loads the first pages with at least so many host names.
+async fn load_again(shown: usize) -> Answer<Items<ClaimedHost>> {
+    let mut all = api::services::claimed_hosts(None).await?;
+    while all.items.len() < shown
+        && let Some(cursor) = all.next_cursor.take()
+    {
+        let page = api::services::claimed_hosts(Some(cursor)).await?;
+        all.items.extend(page.items);
+        all.next_cursor = page.next_cursor;
     }
-}
-
-/// Returns true for a host name that leads to a service, unless a gateway has it.
-fn is_confirmed(host: &ClaimedHost) -> bool {
-    host.state != ClaimedHostState::Waiting
+    Ok(all)
 }
 
 /// Returns true for a host name with a confirmation of its own, which an operator can withdraw.
@@ -63,13 +61,14 @@ pub fn HostNamesPage() -> impl IntoView {
 
 #[component]
 fn HostNames() -> impl IntoView {
-    let data: Resource<Answer<Vec<ClaimedHost>>> = Resource::new(|| (), |()| load());
+    let data: Resource<Answer<Items<ClaimedHost>>> =
+        Resource::new(|| (), |()| api::services::claimed_hosts(None));
     view! {
         <Page title="Host names".to_owned()>
             <p class="page__lead">
                 "Everybody can name a host for a service. Its requests go to the organization that proved it: by a record in DNS, by a confirmed domain, or by your confirmation, which is for internal names."
             </p>
-            {answer_view(data, |hosts: Vec<ClaimedHost>| view! { <HostList hosts=hosts/> }.into_any())}
+            {answer_view(data, |hosts| view! { <HostList hosts=hosts/> }.into_any())}
         </Page>
     }
 }
@@ -77,7 +76,10 @@ fn HostNames() -> impl IntoView {
 /// The signals of the page.
 #[derive(Clone, Copy)]
 struct State {
+    /// The host names in alphabetical order.
     hosts: RwSignal<Vec<ClaimedHost>>,
+    /// The cursor of the next page.
+    cursor: RwSignal<Option<String>>,
     confirmed: ConfirmTarget<ClaimedHost>,
     withdrawn: ConfirmTarget<ClaimedHost>,
     /// The last change, for screen readers too.
@@ -90,37 +92,64 @@ impl State {
     fn decide(self, call: Call, target: ConfirmTarget<ClaimedHost>, confirmed: bool) {
         let Some(one) = target.one.get_untracked() else { return };
         let input = ConfirmHost { host: one.host.clone(), confirmed };
-        call.run(api::services::confirm_host(one.organization, &input), move |_: ServiceHost| {
+        let asked = one.clone();
+        let is_shown = move || target.one.try_get_untracked() == Some(Some(asked));
+        let answer = api::services::confirm_host(one.organization, &input);
+        call.run_for(is_shown, answer, move |_: ServiceHost, shown| {
+            // The page may have been left meanwhile.
+            let Some(count) = self.hosts.try_with_untracked(Vec::len) else { return };
             let state = if confirmed { "confirmed" } else { "no longer confirmed" };
             self.status.set(format!("{}: {state} for {}.", one.host, one.organization_name));
-            target.open.set(false);
-            let fresh = load();
-            spawn_local(async move {
-                // The page may have been left meanwhile.
-                if let Ok(fresh) = fresh.await
-                    && self.hosts.try_get_untracked().is_some()
-                {
-                    replace(self.hosts, fresh);
+            if shown {
+                target.open.set(false);
+            }
+            self.reload(count, shown);
+        });
+    }
+
+    /// Loads the shown host names again. `focuses` moves the focus to the sentence about the change, because the button
+    /// that had it is drawn again.
+    fn reload(self, count: usize, focuses: bool) {
+        spawn_local(async move {
+            // The page may have been left meanwhile.
+            if let Ok(fresh) = load_again(count).await
+                && self.hosts.try_get_untracked().is_some()
+            {
+                replace(self.hosts, fresh.items);
+                replace(self.cursor, fresh.next_cursor);
+                if focuses {
+                    focus_soon("#host-names-said".to_owned());
                 }
-            });
+            }
         });
     }
 }
 
 #[component]
-fn HostList(hosts: Vec<ClaimedHost>) -> impl IntoView {
+fn HostList(hosts: Items<ClaimedHost>) -> impl IntoView {
     let state = State {
-        hosts: RwSignal::new(hosts),
+        hosts: RwSignal::new(hosts.items),
+        cursor: RwSignal::new(hosts.next_cursor),
         confirmed: ConfirmTarget::none(),
         withdrawn: ConfirmTarget::none(),
         status: RwSignal::new(String::new()),
     };
     let (writes, ready) = (may(OperatorRight::ManagePortal), ready());
+    let more = Call::idle();
+    let load_more = move |()| {
+        let next = api::services::claimed_hosts(state.cursor.get_untracked());
+        more.run(next, move |page: Items<ClaimedHost>| {
+            let key = |host: &ClaimedHost| (host.organization, host.host.clone());
+            state.hosts.update(|known| append(known, page.items, key));
+            state.cursor.set(page.next_cursor);
+        });
+    };
     view! {
         {read_only(OperatorRight::ManagePortal)}
         <section class="section">
             {move || state.hosts.with(|hosts| table(hosts, writes, state, ready))}
-            <p class="quiet said" role="status">{move || state.status.get()}</p>
+            <LoadMore cursor=state.cursor call=more load=Callback::new(load_more)/>
+            <p class="quiet said" role="status" id="host-names-said" tabindex="-1">{move || state.status.get()}</p>
             <ListCurl
                 path=Signal::derive(|| "/operator/service-hosts".to_owned())
                 label="Host names with curl"
@@ -136,7 +165,7 @@ fn table(hosts: &[ClaimedHost], writes: bool, state: State, ready: ReadSignal<bo
         return empty("No host names yet. An organization adds them in the settings of a service.");
     }
     table_of(
-        "Host names, those without a confirmation first",
+        "Host names",
         &[("Host name", ""), ("Organization", ""), ("Service", ""), ("State", ""), ("Since", ""), ACTIONS],
         hosts.iter().map(|host| row(host, writes, state, ready)).collect(),
     )
@@ -262,18 +291,15 @@ mod tests {
     fn each_state_has_a_text_and_one_decision() {
         use ClaimedHostState::{Domain, Missing, Operator, Record, Waiting};
 
-        for (state, text, confirmed, own) in [
-            (Waiting, "not confirmed", false, false),
-            (Operator, "confirmed by an operator", true, true),
-            (Record, "confirmed by its record", true, true),
-            (Missing, "record missing", true, true),
-            (Domain, "confirmed by corp.example", true, false),
+        for (state, text, own) in [
+            (Waiting, "not confirmed", false),
+            (Operator, "confirmed by an operator", true),
+            (Record, "confirmed by its record", true),
+            (Missing, "record missing", true),
+            (Domain, "confirmed by corp.example", false),
         ] {
             let host = host(state);
-            assert_eq!(
-                (state_text(&host).as_str(), is_confirmed(&host), has_own(&host)),
-                (text, confirmed, own)
-            );
+            assert_eq!((state_text(&host).as_str(), has_own(&host)), (text, own));
         }
     }
 }

@@ -47,7 +47,7 @@ fn ServiceView(loaded: Loaded) -> impl IntoView {
         promise_state::REFRESH_MS,
         promise.failed,
         move || promise.load(),
-        move |fresh: LoadedPromise| promise.apply(fresh),
+        move |fresh: (u32, LoadedPromise)| promise.apply(fresh),
     );
     let title = window_title(&name);
     view! {

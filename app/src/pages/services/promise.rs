@@ -20,7 +20,8 @@ use crate::ui::*;
 #[component]
 pub fn PromiseSection(live: LiveService) -> impl IntoView {
     let (setting, removing) = (RwSignal::new(false), RwSignal::new(false));
-    let currency = StoredValue::new(use_session().me.currency);
+    let session = use_session();
+    let currency = session.sees_money(live.org).then(|| StoredValue::new(session.me.currency));
     let (known, failed) = (live.promise.known, live.promise.failed);
     // Absent until the promise is known.
     let chosen = Memo::new(move |_| known.with(|known| Some(known.as_ref()?.chosen.clone())));
@@ -48,9 +49,7 @@ pub fn PromiseSection(live: LiveService) -> impl IntoView {
     };
     let window = move || {
         present.with(|present| {
-            present.as_ref().map(|(terms, window)| {
-                currency.with_value(|currency| present_view(terms, window.as_ref(), currency))
-            })
+            present.as_ref().map(|(terms, window)| present_view(terms, window.as_ref(), currency))
         })
     };
     view! {
@@ -108,8 +107,19 @@ fn chosen_view(chosen: &ChosenPromise) -> AnyView {
     .into_any()
 }
 
+/// The currency; absent for a role that sees no money.
+type Currency = Option<StoredValue<String>>;
+
+/// Returns an amount; a dash without one.
+fn amount_text(micros: Option<i64>, currency: StoredValue<String>) -> String {
+    match micros {
+        Some(micros) => currency.with_value(|currency| money_text(micros, currency)),
+        None => "–".to_owned(),
+    }
+}
+
 /// Returns the counts of the present window; a sentence before the first whole one.
-fn present_view(terms: &PromiseTerms, window: Option<&PresentWindow>, currency: &str) -> AnyView {
+fn present_view(terms: &PromiseTerms, window: Option<&PresentWindow>, currency: Currency) -> AnyView {
     let Some(window) = window else {
         return view! { <p class="quiet">"The first whole window after the choice has not begun yet."</p> }
             .into_any();
@@ -129,7 +139,15 @@ fn present_view(terms: &PromiseTerms, window: Option<&PresentWindow>, currency: 
             .into_any()
         })
         .collect();
-    let charges = money_text(window.evidence.charged_micros, currency);
+    let charges = currency.map(|currency| {
+        view! {
+            <div class="stat">
+                <dt class="stat__label">"Charges"</dt>
+                <dd class="stat__value">{amount_text(window.evidence.charged_micros, currency)}</dd>
+                <dd class="stat__note">"in this window so far"</dd>
+            </div>
+        }
+    });
     let misses: Vec<AnyView> =
         window.misses.iter().map(|text| view! { <p class="prose">{sentence(text)}</p> }.into_any()).collect();
     view! {
@@ -140,11 +158,7 @@ fn present_view(terms: &PromiseTerms, window: Option<&PresentWindow>, currency: 
                 <dd class="stat__note">"until " <When at=window.end_at/></dd>
             </div>
             {cases}
-            <div class="stat">
-                <dt class="stat__label">"Charges"</dt>
-                <dd class="stat__value">{charges}</dd>
-                <dd class="stat__note">"in this window so far"</dd>
-            </div>
+            {charges}
         </dl>
         {misses}
     }
@@ -153,7 +167,7 @@ fn present_view(terms: &PromiseTerms, window: Option<&PresentWindow>, currency: 
 
 /// The judged windows. A row never changes.
 #[component]
-fn Windows(live: LiveService, currency: StoredValue<String>) -> impl IntoView {
+fn Windows(live: LiveService, currency: Currency) -> impl IntoView {
     let (windows, cursor) = (live.promise.windows, live.promise.cursor);
     let more = Call::idle();
     let load_more = move |()| {
@@ -178,23 +192,29 @@ fn Windows(live: LiveService, currency: StoredValue<String>) -> impl IntoView {
     }
 }
 
-fn table(windows: RwSignal<Vec<JudgedWindow>>, currency: StoredValue<String>) -> AnyView {
-    let one = move |window: JudgedWindow| currency.with_value(|currency| row(&window, currency));
+fn table(windows: RwSignal<Vec<JudgedWindow>>, currency: Currency) -> AnyView {
+    let one = move |window: JudgedWindow| row(&window, currency);
     let rows = view! {
         <For each=move || windows.get() key=|window: &JudgedWindow| window.begin_at children=one/>
     }
     .into_any();
-    live_table(
-        "Judged windows",
-        &[("Window", ""), ("Promise", ""), STATE, ("Evidence", ""), ("Charges", "num"), ("Credit", "num")],
-        rows,
-    )
+    let mut heads = vec![("Window", ""), ("Promise", ""), STATE, ("Cases", "")];
+    if currency.is_some() {
+        heads.extend([("Charges", "num"), ("Credit", "num")]);
+    }
+    live_table("Judged windows", &heads, rows)
 }
 
-fn row(window: &JudgedWindow, currency: &str) -> AnyView {
+fn row(window: &JudgedWindow, currency: Currency) -> AnyView {
     let kept = window.misses.is_empty();
-    let charges = money_text(window.evidence.charged_micros, currency);
-    let credit = money_text(window.credit_micros, currency);
+    let amounts = currency.map(|currency| {
+        view! {
+            <td role="cell" class="num" data-label="Charges">
+                {amount_text(window.evidence.charged_micros, currency)}
+            </td>
+            <td role="cell" class="num" data-label="Credit">{amount_text(window.credit_micros, currency)}</td>
+        }
+    });
     let missed: Vec<AnyView> = window
         .misses
         .iter()
@@ -208,9 +228,8 @@ fn row(window: &JudgedWindow, currency: &str) -> AnyView {
             </th>
             <td role="cell" data-label="Promise">{window.name.clone()}</td>
             <td role="cell" class="table__state" data-label="State"><PromiseBadge kept=kept/></td>
-            <td role="cell" data-label="Evidence">{evidence_text(&window.evidence)} {missed}</td>
-            <td role="cell" class="num" data-label="Charges">{charges}</td>
-            <td role="cell" class="num" data-label="Credit">{credit}</td>
+            <td role="cell" data-label="Cases">{evidence_text(&window.evidence)} {missed}</td>
+            {amounts}
         </tr>
     }
     .into_any()

@@ -31,7 +31,7 @@ pub fn terms_list(terms: &PromiseTerms) -> AnyView {
 /// Sends the choice of a promise, and shows its answer.
 fn send_choice(live: LiveService, call: Call, open: RwSignal<bool>, body: PutServicePromise) {
     call.run(api::services::put_promise(live.org, live.id, &body), move |fresh: ServicePromise| {
-        live.promise.known.set(Some(fresh));
+        live.promise.show_choice(fresh);
         open.set(false);
     });
 }
@@ -42,13 +42,27 @@ pub fn SetPromiseDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoVie
     let (call, loading) = (Call::idle(), Call::idle());
     let offered = RwSignal::new(None::<Vec<Promise>>);
     let choice = RwSignal::new(None::<PromiseId>);
-    let reset = move |()| {
-        let known = live.promise.known;
-        choice.set(known.with_untracked(|known| Some(known.as_ref()?.chosen.as_ref()?.promise)));
+    let load_offered = move || {
         loading.run(api::services::offered_promises(live.org), move |page: Page<Promise>| {
+            choice.maybe_update(|choice| {
+                let is_retired = |id: PromiseId| page.items.iter().all(|one| one.id != id);
+                choice.take_if(|id| is_retired(*id)).is_some()
+            });
             offered.set(Some(page.items));
         });
     };
+    let reset = move |()| {
+        let known = live.promise.known;
+        choice.set(known.with_untracked(|known| Some(known.as_ref()?.chosen.as_ref()?.promise)));
+        load_offered();
+    };
+    // The portal refused the choice, because the offer has changed.
+    Effect::new(move || {
+        let is_refused = call.has_errors_in(&["/promise", "/surcharge_basis_points"]);
+        if is_refused && choice.with_untracked(Option::is_some) {
+            load_offered();
+        }
+    });
     let none = Signal::derive(move || offered.with(|all| all.as_ref().is_none_or(Vec::is_empty)));
     let terms = Memo::new(move |_| {
         let id = choice.get()?;
@@ -77,7 +91,7 @@ pub fn SetPromiseDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoVie
             submit=Callback::new(submit)
         >
             <p>
-                "The service keeps the terms of today until another choice, or until the end of the offer. Windows that begin after the choice count, and a missed one gives credit by itself. Running replicas keep their price until they end."
+                "The service keeps the terms of today until another choice, or until the end of the offer. Windows that begin after the choice count, and a missed one gives credit by itself. After a change, the present window of the former promise no longer counts. Running replicas keep their price until they end."
             </p>
             <CallProblem call=loading beside_fields=&[]/>
             <CallProblem call=call beside_fields=&["/promise"]/>
@@ -85,7 +99,10 @@ pub fn SetPromiseDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoVie
                 label="Promise"
                 id="promise-class"
                 error=call.field("/promise")
-                choose=Callback::new(move |id: String| choice.set(id.parse().ok()))
+                choose=Callback::new(move |id: String| {
+                    call.forget("/promise");
+                    choice.set(id.parse().ok());
+                })
             >
                 {move || options(offered, loading, choice)}
             </SelectField>

@@ -57,6 +57,8 @@ pub struct LivePromise {
     pub cursor: RwSignal<Option<String>>,
     /// True after a failed request.
     pub failed: RwSignal<bool>,
+    /// The number of choices on this page. Data that were asked for before the last one are older than its answer.
+    choices: StoredValue<u32>,
 }
 
 impl LivePromise {
@@ -74,18 +76,30 @@ impl LivePromise {
             windows: RwSignal::new(windows.items),
             cursor: RwSignal::new(windows.next_cursor),
             failed: RwSignal::new(failed),
+            choices: StoredValue::new(0),
         }
     }
 
-    /// Loads the data again.
-    pub fn load(self) -> impl Future<Output = Answer<LoadedPromise>> + Send + 'static {
-        load(self.org, self.id, refresh_limit(self.windows.with_untracked(Vec::len)))
+    /// Loads the data again, with the number of choices before the request.
+    pub fn load(self) -> impl Future<Output = Answer<(u32, LoadedPromise)>> + Send + 'static {
+        let choices = self.choices.get_value();
+        let fresh = load(self.org, self.id, refresh_limit(self.windows.with_untracked(Vec::len)));
+        async move { Ok((choices, fresh.await?)) }
     }
 
-    /// Shows newer data.
-    pub fn apply(self, fresh: LoadedPromise) {
+    /// Shows the answer to a choice.
+    pub fn show_choice(self, fresh: ServicePromise) {
+        self.choices.update_value(|choices| *choices = choices.wrapping_add(1));
+        self.known.set(Some(fresh));
+    }
+
+    /// Shows newer data. Data from before a choice are ignored.
+    pub fn apply(self, (choices, fresh): (u32, LoadedPromise)) {
         // The page may have been left during a request.
         let Some(shown) = self.windows.try_get_untracked() else { return };
+        if self.choices.try_get_value() != Some(choices) {
+            return;
+        }
         let page = joined(shown, self.cursor.get_untracked(), fresh.windows, |window| window.begin_at);
         replace(self.known, Some(fresh.promise));
         replace(self.windows, page.items);

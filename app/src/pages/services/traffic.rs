@@ -1,8 +1,8 @@
 //! Dialogs of the traffic: a part of the requests for a revision, and the way back.
 
 use berth_service_types::keys::InferenceKey;
-use berth_service_types::revisions::PutTraffic;
-use berth_service_types::services::{Service, ServiceProtocol};
+use berth_service_types::revisions::{PutTraffic, RevisionState};
+use berth_service_types::services::{CanaryKey, Service, ServiceProtocol};
 use berth_types::ids::InferenceKeyId;
 use berth_types::problems::Problem;
 use leptos::prelude::*;
@@ -24,13 +24,19 @@ const KEYS: &str = "/canary_keys";
 struct Choice {
     id: InferenceKeyId,
     name: String,
-    /// The last characters of its secret.
+    /// The last characters of its secret; empty if only its name is known.
     hint: String,
     is_chosen: bool,
 }
 
-/// The keys of the dialog; absent until they are loaded.
-type Keys = RwSignal<Option<Vec<Choice>>>;
+/// The keys of the dialog.
+#[derive(Clone, Copy)]
+struct Keys {
+    /// Absent until they are loaded.
+    all: RwSignal<Option<Vec<Choice>>>,
+    /// True if only the present keys of the revision are known.
+    failed: RwSignal<bool>,
+}
 
 /// Returns the present keys that may use a service, by name. Those of the revision with this number are chosen.
 fn choices(keys: Vec<InferenceKey>, service: &Service, number: Option<i64>, now_ms: i64) -> Vec<Choice> {
@@ -55,24 +61,44 @@ fn choices(keys: Vec<InferenceKey>, service: &Service, number: Option<i64>, now_
     all
 }
 
-/// Loads the keys of the dialog.
+/// Returns the present keys of a revision.
+fn present_choices(service: &Service, number: Option<i64>) -> Vec<Choice> {
+    let revisions = service.revisions.iter().filter(|revision| Some(revision.number) == number);
+    let choice =
+        |key: &CanaryKey| Choice { id: key.id, name: key.name.clone(), hint: String::new(), is_chosen: true };
+    revisions.flat_map(|revision| &revision.canary_keys).map(choice).collect()
+}
+
+/// Loads the keys of the dialog. Without the list the present keys of the revision can be kept or removed.
 fn load_keys(live: LiveService, revision: RwSignal<Option<i64>>, keys: Keys, call: Call) {
-    keys.set(None);
+    keys.all.set(None);
+    keys.failed.set(false);
     let all = api::inference_keys::list(live.org);
     spawn_local(async move {
-        match all.await {
-            Ok(all) => {
-                // The page may have been left meanwhile.
-                let number = revision.try_get_untracked().flatten();
-                if let Some(service) = live.service.try_get_untracked() {
-                    let _ = keys.try_set(Some(choices(all.items, &service, number, now_ms())));
-                }
-            }
+        let answer = all.await;
+        // The page may have been left meanwhile, and the answer to an earlier opening may have come first.
+        let number = revision.try_get_untracked().flatten();
+        let (Some(service), Some(None)) = (live.service.try_get_untracked(), keys.all.try_get_untracked())
+        else {
+            return;
+        };
+        let known = match answer {
+            Ok(all) => choices(all.items, &service, number, now_ms()),
             Err(problem) => {
-                let _ = call.problem.try_set(Some(problem));
+                call.problem.set(Some(problem));
+                keys.failed.set(true);
+                present_choices(&service, number)
             }
-        }
+        };
+        keys.all.set(Some(known));
     });
+}
+
+/// Returns the part of a canary as input; empty for a revision that has none yet.
+fn present_percent(service: &Service, number: Option<i64>) -> String {
+    let mut canaries = service.revisions.iter().filter(|revision| revision.state == RevisionState::Canary);
+    let canary = canaries.find(|revision| Some(revision.number) == number);
+    canary.map_or_else(String::new, |canary| canary.weight_percent.to_string())
 }
 
 /// Returns the chosen keys.
@@ -87,9 +113,18 @@ fn KeyChoices(
     /// The first error of the chosen keys.
     error: Signal<Option<String>>,
 ) -> impl IntoView {
-    let none = Memo::new(move |_| keys.with(|keys| keys.as_ref().is_some_and(Vec::is_empty)));
+    let Keys { all, failed } = keys;
+    let hint = move || {
+        if failed.get() {
+            Some("The other inference keys are not loaded. Open the dialog again to choose one of them.")
+        } else if all.with(|all| all.as_ref().is_some_and(Vec::is_empty)) {
+            Some("No inference key may use this service.")
+        } else {
+            None
+        }
+    };
     let choose = move |id: InferenceKeyId, value: bool| {
-        keys.update(|keys| {
+        all.update(|keys| {
             for key in keys.iter_mut().flatten().filter(|key| key.id == id) {
                 key.is_chosen = value;
             }
@@ -97,17 +132,20 @@ fn KeyChoices(
     };
     let checkbox = move |key: Choice| {
         let Choice { id, name, hint, .. } = key;
+        let hint = (!hint.is_empty()).then(|| {
+            view! { <span class="check__hint mono">{format!("…{hint}")}</span> }
+        });
         view! {
             <label class="check">
                 <input
                     type="checkbox"
                     name="canary-key"
-                    prop:checked=move || keys.with(|keys| keys.iter().flatten().any(|key| key.id == id && key.is_chosen))
+                    prop:checked=move || all.with(|keys| keys.iter().flatten().any(|key| key.id == id && key.is_chosen))
                     on:change=move |event| choose(id, event_target_checked(&event))
                 />
                 <span>
                     <span class="break">{name}</span>
-                    <span class="check__hint mono">{format!("…{hint}")}</span>
+                    {hint}
                 </span>
             </label>
         }
@@ -118,8 +156,8 @@ fn KeyChoices(
             <p class="field__hint" id="traffic-keys-hint">
                 "All their requests go to it while it is a canary with a ready replica, also at 0 %. At most 20."
             </p>
-            <p class="field__hint" hidden=move || !none.get()>"No inference key may use this service."</p>
-            <For each=move || keys.get().unwrap_or_default() key=|key: &Choice| key.id children=checkbox/>
+            {move || hint().map(|text| view! { <p class="field__hint">{text}</p> })}
+            <For each=move || all.get().unwrap_or_default() key=|key: &Choice| key.id children=checkbox/>
             <FieldError id="traffic-keys-error" error=error/>
         </fieldset>
     }
@@ -143,18 +181,14 @@ pub fn TrafficDialog(
 ) -> impl IntoView {
     let call = Call::idle();
     let percent = RwSignal::new(String::new());
-    let keys: Keys = RwSignal::new(None);
+    let keys = Keys { all: RwSignal::new(None), failed: RwSignal::new(false) };
     let title = Signal::derive(move || match revision.get() {
         Some(number) => format!("Send traffic to revision {number}"),
         None => "Send traffic".to_owned(),
     });
     let reset = move |()| {
-        let present = revision.get_untracked().and_then(|number| {
-            live.revisions.with_untracked(|all| {
-                all.iter().find(|one| one.number == number).map(|one| one.weight_percent)
-            })
-        });
-        percent.set(present.unwrap_or(0).to_string());
+        let number = revision.get_untracked();
+        percent.set(live.service.with_untracked(|service| present_percent(service, number)));
         load_keys(live, revision, keys, call);
     };
     let submit = move |()| {
@@ -166,11 +200,10 @@ pub fn TrafficDialog(
             call.problem.set(Some(Problem::invalid_field("/percent", detail)));
             return;
         };
-        let body = PutTraffic {
-            revision,
-            percent,
-            canary_keys: keys.with_untracked(|keys| chosen(keys.as_deref())),
-        };
+        // A live revision has no keys of its own.
+        let canary_keys =
+            if percent == 100 { Vec::new() } else { keys.all.with_untracked(|keys| chosen(keys.as_deref())) };
+        let body = PutTraffic { revision, percent, canary_keys };
         call.run(api::services::put_traffic(live.org, live.id, &body), move |_: IgnoredAny| {
             live.reload();
             open.set(false);
@@ -184,12 +217,12 @@ pub fn TrafficDialog(
             call=call
             keep="Keep traffic"
             verb="Send traffic"
-            disabled=Signal::derive(move || keys.with(Option::is_none))
+            disabled=Signal::derive(move || keys.all.with(Option::is_none))
             reset=Callback::new(reset)
             submit=Callback::new(submit)
         >
             <p>
-                "The live revision answers the other requests. With 100 % this revision becomes the live one, and the former one ends its last requests."
+                "Another part than the present one stays until a person changes it: automatic steps end. The live revision answers the other requests. With 100 % this revision becomes the live one without keys of its own, and the former one ends its last requests."
             </p>
             <CallProblem call=call beside_fields=FIELDS/>
             <NumberField
@@ -295,6 +328,26 @@ mod tests {
         assert_eq!(names("http", None), ["of the service", "zeta"]);
         assert_eq!(chosen(Some(choices(keys(), &service("http", 1), Some(4), now_ms).as_slice())).len(), 1);
         assert!(chosen(None).is_empty());
+    }
+
+    #[test]
+    fn without_the_list_a_revision_keeps_its_present_keys() {
+        let present = present_choices(&service("http", 7), Some(4));
+        assert_eq!(chosen(Some(present.as_slice())), [key(7, "x", &[], None).id]);
+        assert_eq!((present[0].name.as_str(), present[0].hint.as_str()), ("x", ""));
+        assert!(present_choices(&service("http", 7), Some(3)).is_empty());
+        assert!(present_choices(&service("http", 7), None).is_empty());
+    }
+
+    #[test]
+    fn only_a_canary_has_a_part_at_the_opening() {
+        let mut service = service("http", 1);
+        let percents = [Some(4), Some(3), None].map(|number| present_percent(&service, number));
+        assert_eq!(percents, ["0", "", ""]);
+        service.revisions[0].weight_percent = 10;
+        assert_eq!(present_percent(&service, Some(4)), "10");
+        service.revisions[0].state = RevisionState::Staging;
+        assert_eq!(present_percent(&service, Some(4)), "");
     }
 
     #[test]

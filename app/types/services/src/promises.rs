@@ -193,8 +193,9 @@ pub struct PromiseEvidence {
     pub first_tokens: PromiseCases,
     pub wakes: PromiseCases,
     /// The charges of the window in micro-units: those of the jobs of replicas, and the posted ones for tokens of the
-    /// organization's own keys, less the credits for lost time.
-    pub charged_micros: i64,
+    /// organization's own keys, less the credits for lost time. Absent without the right to see balance and statement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged_micros: Option<i64>,
 }
 
 /// A window that is not judged yet.
@@ -224,9 +225,10 @@ pub struct JudgedWindow {
     pub evidence: PromiseEvidence,
     /// The missed parts as sentences; empty for a kept window.
     pub misses: Vec<String>,
-    /// The credit in micro-units of the currency.
-    pub credit_micros: i64,
-    /// The transfer of the credit; absent without one.
+    /// The credit in micro-units of the currency. Absent without the right to see balance and statement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credit_micros: Option<i64>,
+    /// The transfer of the credit; absent without one, and without the right to see balance and statement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<TransferId>,
 }

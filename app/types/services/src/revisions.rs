@@ -186,11 +186,12 @@ impl Default for RolloutRule {
 pub struct PutTraffic {
     /// The revision on its way to become live, by its number.
     pub revision: i64,
-    /// Its part of the requests, 0 to 100; the live revision has the rest. With 100 it becomes live.
+    /// Its part of the requests, 0 to 100; the live revision has the rest. With 100 it becomes live. Another part than the
+    /// present one stays until a person changes it; with the present one the steps of a canary go on.
     #[cfg_attr(feature = "schema", schemars(range(max = 100)))]
     pub percent: u8,
     /// The inference keys of the organization whose requests all go to the revision while it is a canary with a ready
-    /// replica, at most 20. They replace the former ones; none when absent.
+    /// replica, at most 20, and none with 100 percent. They replace the former ones; none when absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 20)))]
     pub canary_keys: Vec<InferenceKeyId>,

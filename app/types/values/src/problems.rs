@@ -117,6 +117,7 @@ pub const CODES: &[&str] = &[
     "server.internal",
     "server.unavailable",
     "service.exists",
+    "service.host_of_gateway",
     "service.host_taken",
     "service.limit",
     "setup.done",

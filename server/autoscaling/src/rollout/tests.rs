@@ -13,6 +13,8 @@ enum Kind {
     Good,
     Bad,
     Traffic,
+    /// A traffic with the present percentage.
+    Same,
     Excess,
     Rollback,
     Drained,
@@ -70,6 +72,11 @@ const TABLE: &[(Option<RevisionState>, Kind, When, Then)] = &[
     (Some(Staging), Kind::Traffic, When::Always, Then::Set),
     (Some(Canary), Kind::Traffic, When::Always, Then::Set),
     (None, Kind::Traffic, When::Always, Then::Refuse(Refusal::NotCandidate)),
+    (Some(Staging), Kind::Same, When::NoneIsLive, Then::Nothing),
+    (Some(Staging), Kind::Same, When::Always, Then::Set),
+    (Some(Canary), Kind::Same, When::IsHeld, Then::Set),
+    (Some(Canary), Kind::Same, When::Always, Then::Nothing),
+    (None, Kind::Same, When::Always, Then::Refuse(Refusal::NotCandidate)),
     (Some(Staging), Kind::Rollback, When::Returns, Then::Nothing),
     (Some(Staging), Kind::Rollback, When::Always, Then::GiveUp),
     (Some(Canary), Kind::Rollback, When::Returns, Then::Nothing),
@@ -103,6 +110,10 @@ const NUMBERS: [RevisionNumber; 3] = [1, 2, 3];
 impl Model {
     fn place(number: RevisionNumber) -> usize {
         usize::try_from(number).unwrap() - 1
+    }
+
+    fn percent(&self, number: RevisionNumber) -> Option<u8> {
+        self.0[Self::place(number)].as_ref().map(|revision| revision.percent)
     }
 
     fn with(&self, states: &[RevisionState]) -> Option<RevisionNumber> {
@@ -145,6 +156,7 @@ impl Model {
             Event::Good(n) => (Some(n), Kind::Good, 0),
             Event::Bad(n) => (Some(n), Kind::Bad, 0),
             Event::Traffic(n, percent) if percent > 100 => (Some(n), Kind::Excess, 0),
+            Event::Traffic(n, percent) if self.percent(n) == Some(percent) => (Some(n), Kind::Same, percent),
             Event::Traffic(n, percent) => (Some(n), Kind::Traffic, percent),
             Event::Rollback => (target, Kind::Rollback, 0),
             Event::Drained(n) => (Some(n), Kind::Drained, 0),
@@ -281,6 +293,25 @@ fn a_bad_revision_returns_all_requests_at_once() {
     assert_eq!(rollout.weights(), [(1, 50), (2, 50)]);
     assert_eq!(rollout.apply(Event::Bad(2)), Ok(Effect::Changed));
     assert_eq!((rollout.weights(), rollout.replicas(8)), (vec![(1, 100)], BTreeMap::from([(1, 8)])));
+}
+
+#[test]
+fn a_traffic_with_the_present_percentage_keeps_the_steps() {
+    let mut rollout = Rollout::new(Plan::new(vec![10, 50]).unwrap());
+    for event in [Event::Submit(1), Event::Ready(1), Event::Submit(2), Event::Ready(2)] {
+        assert_eq!(rollout.apply(event), Ok(Effect::Changed));
+    }
+    assert_eq!(rollout.apply(Event::Traffic(2, 10)), Ok(Effect::Nothing));
+    assert_eq!(rollout.apply(Event::Good(2)), Ok(Effect::Changed), "the steps go on");
+    assert_eq!(rollout.apply(Event::Traffic(2, 10)), Ok(Effect::Nothing), "the next step starts");
+    assert_eq!(rollout.apply(Event::Ready(2)), Ok(Effect::Changed));
+    assert_eq!(rollout.weights(), [(1, 50), (2, 50)]);
+    // A part that a person set stays, and one that is not reached yet is withdrawn.
+    assert_eq!(rollout.apply(Event::Traffic(2, 60)), Ok(Effect::Changed));
+    assert_eq!(rollout.apply(Event::Traffic(2, 50)), Ok(Effect::Changed));
+    assert_eq!(rollout.apply(Event::Ready(2)), Ok(Effect::Nothing));
+    assert_eq!(rollout.apply(Event::Good(2)), Ok(Effect::Nothing));
+    assert_eq!(rollout.weights(), [(1, 50), (2, 50)]);
 }
 
 #[test]

@@ -35,8 +35,8 @@ struct Kind {
 impl Kind {
     /// The parts of a node's processors and memory that a task on it needs.
     fn parts(&self, shape: &Shape) -> (f64, f64) {
-        let of = |need: i64, all: f64| if all > 0.0 { need as f64 / all } else { 0.0 };
-        (of(shape.cpu_milli, self.cpu), of(shape.memory_mib, self.memory))
+        let fraction = |need: i64, all: f64| if all > 0.0 { need as f64 / all } else { 0.0 };
+        (fraction(shape.cpu_milli, self.cpu), fraction(shape.memory_mib, self.memory))
     }
 }
 
@@ -256,8 +256,19 @@ const fn part(shape: &Shape) -> u16 {
     }
 }
 
-/// No rule allocates more thousandths of a board to these numbers of tasks on an empty cluster.
+/// True for a shape of the traces: whole boards, one share, or no device.
+fn is_of_trace(shape: &Shape) -> bool {
+    match shape.device {
+        Device::Board => true,
+        Device::Share { .. } => shape.count <= 1,
+        Device::Slice { .. } => shape.count == 0,
+    }
+}
+
+/// No rule allocates more thousandths of a board to these numbers of tasks on an empty cluster. That holds for tasks with
+/// whole boards or one share only: several shares would take whole boards here, and slices would have no value.
 pub fn bound(cluster: &Cluster, arrived: &BTreeMap<Shape, f64>) -> f64 {
+    debug_assert!(arrived.keys().all(is_of_trace), "a task has several shares, or slices");
     let problem = Problem::new(cluster, arrived);
     let mut simplex = Simplex::new(&problem.limits());
     let mut least = problem.capacity;
@@ -273,7 +284,7 @@ pub fn bound(cluster: &Cluster, arrived: &BTreeMap<Shape, f64>) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use berth_placement::cluster::{Models, NodeFacts};
     use berth_placement::networks::NetworkNeed;
     use berth_placement::tenancy::Tenancy;
@@ -284,11 +295,11 @@ mod tests {
     const MODELS: [&str; 2] = ["P100", "T4"];
 
     /// A node of the model with this index.
-    fn small(n: u32, model: usize, boards: u32, cpu_milli: i64, memory_mib: i64) -> NodeFacts {
+    pub fn small(n: u32, model: usize, boards: u32, cpu_milli: i64, memory_mib: i64) -> NodeFacts {
         NodeFacts { cpu_milli, memory_mib, ..node(n, MODELS[model], boards, false) }
     }
 
-    fn cluster(nodes: Vec<NodeFacts>) -> Cluster {
+    pub fn cluster(nodes: Vec<NodeFacts>) -> Cluster {
         let mut cluster = Cluster::default();
         for name in MODELS {
             cluster.model(name).expect("a model");
@@ -300,7 +311,7 @@ mod tests {
     }
 
     /// A task with whole boards, or with a part of one.
-    fn task(milli: u16, count: u32, models: u64, cpu_milli: i64, memory_mib: i64) -> Shape {
+    pub fn task(milli: u16, count: u32, models: u64, cpu_milli: i64, memory_mib: i64) -> Shape {
         let device = if milli < WHOLE_MILLI { Device::Share { milli, sharer: 1 } } else { Device::Board };
         Shape {
             device,
@@ -408,6 +419,21 @@ mod tests {
             equal += u32::from(bound <= most + 1.0);
         }
         assert!(equal >= 1_000, "the bound is exact in {equal} worlds of 2,000 only");
+    }
+
+    #[test]
+    fn several_shares_and_slices_are_no_tasks_of_a_trace() {
+        let share = task(500, 1, 3, 0, 0);
+        let slice = Device::Slice { profile: 0 };
+        for (shape, expected) in [
+            (task(1_000, 8, 3, 0, 0), true),
+            (share, true),
+            (Shape { count: 2, ..share }, false),
+            (Shape { device: slice, ..share }, false),
+            (Shape { device: slice, count: 0, ..share }, true),
+        ] {
+            assert_eq!(is_of_trace(&shape), expected, "{shape:?}");
+        }
     }
 
     #[test]

@@ -160,3 +160,56 @@ pub fn rate(trace: &Trace) {
         f64::from(decided) / seconds
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use berth_placement::cluster::WHOLE_MILLI;
+
+    use super::*;
+    use crate::bound::tests::{cluster, small, task};
+
+    /// Three nodes with eight boards, and tasks of 10.5 boards.
+    fn small_trace() -> Trace {
+        let nodes = vec![small(0, 0, 3, 8, 8), small(1, 1, 3, 6, 8), small(2, 0, 2, 8, 4)];
+        let shapes = [
+            task(300, 1, 3, 1, 0),
+            task(700, 1, 3, 0, 1),
+            task(500, 1, 1, 1, 1),
+            task(1_000, 1, 3, 2, 1),
+            task(1_000, 2, 3, 1, 2),
+            task(200, 1, 2, 0, 0),
+            task(400, 1, 3, 1, 0),
+            task(600, 1, 3, 0, 0),
+            task(1_000, 3, 3, 2, 1),
+            task(900, 1, 1, 1, 0),
+            task(100, 1, 3, 0, 0),
+            task(800, 1, 2, 1, 1),
+        ];
+        let tasks = shapes.into_iter().map(|shape| Task { milli: shape.milli(&[]).into(), shape });
+        Trace { cluster: cluster(nodes), tasks: tasks.collect(), capacity: 8 * u64::from(WHOLE_MILLI) }
+    }
+
+    #[test]
+    fn no_rule_is_above_the_bound_of_its_arrivals() {
+        let trace = small_trace();
+        let mut compared = 0;
+        for seed in 0..300 {
+            let reached = [
+                allocation(&trace, FirstFit, seed, Learned::Online),
+                allocation(&trace, Packing, seed, Learned::Online),
+                allocation(&trace, Fgd, seed, Learned::Known),
+                allocation(&trace, Reach, seed, Learned::Online),
+            ];
+            // Without a sum of exactly 100 % there is nothing to average.
+            if reached.iter().any(|percent| percent.is_nan()) {
+                continue;
+            }
+            let bound = bound_percent(&trace, seed);
+            for percent in reached {
+                assert!(percent <= bound + 1e-6, "seed {seed}: {percent} is above {bound}");
+            }
+            compared += 1;
+        }
+        assert!(compared >= 10, "only {compared} orders of arrival have a sum of 100 %");
+    }
+}

@@ -245,7 +245,7 @@ impl HostProofs {
     ///
     /// # Errors
     /// 404 for all callers but operators, and if no service of the organization names the host. 403 without a fresh
-    /// proof. 409 if the host is confirmed for another organization.
+    /// proof. 409 if the host is confirmed for another organization, or a gateway has it.
     pub async fn confirm_host(
         &self,
         caller: &Caller,
@@ -265,6 +265,11 @@ impl HostProofs {
             async move {
                 recheck_operator_right(tx, user, OperatorRight::ManagePortal).await?;
                 let owners = HostOwners::read(tx, std::iter::once(host.as_str())).await?;
+                if at.is_some() && owners.is_of_gateway(&host) {
+                    let detail = "A gateway has this host name, so it can lead to no service. Nothing was changed. Give the gateway another address first.";
+                    let title = "Host name of a gateway";
+                    return Err(Problem::conflict("service.host_of_gateway", title, detail).into());
+                }
                 let holder = owners.find(&host).filter(|(domain, _)| *domain == host);
                 if at.is_some() && holder.is_some_and(|(_, holder)| holder != org) {
                     let detail = "The host name is confirmed for another organization. Nothing was changed. Take that confirmation back first.";
@@ -366,7 +371,8 @@ impl HostProofs {
                 let is_same = |row: &StoredProof| is_checked(row) && row.proof == asked.proof;
                 let Some(row) = found.filter(is_same) else { return Ok(Vec::new()) };
                 let owners = HostOwners::read(tx, std::iter::once(asked.host.as_str())).await?;
-                let is_taken = owners.find(&asked.host).is_some_and(|(_, owner)| owner != org);
+                // Also the host of a gateway has one confirmation at most.
+                let is_taken = owners.holder(&asked.host).is_some_and(|(_, owner)| owner != org);
                 let (row, step, next_check_at) = after((row, restarts), (answer, is_taken), now);
                 hosts::record_check(tx, &row, next_check_at).await?;
                 record_step(tx, &context, (org, &row.host), step, event).await?;

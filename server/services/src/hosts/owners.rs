@@ -37,12 +37,19 @@ impl HostOwners {
         })
     }
 
+    /// True for the host of a gateway, which leads to no service.
+    pub fn is_of_gateway(&self, host: &str) -> bool {
+        self.gateways.contains(host)
+    }
+
+    /// The organization with the nearest confirmed domain of a host, with this domain; also for the host of a gateway.
+    pub fn holder<'h>(&self, host: &'h str) -> Option<(&'h str, OrgId)> {
+        with_parents(host).find_map(|domain| self.domains.get(domain).map(|org| (domain, *org)))
+    }
+
     /// The organization of a host, with its domain. A host of a gateway has none.
     pub fn find<'h>(&self, host: &'h str) -> Option<(&'h str, OrgId)> {
-        if self.gateways.contains(host) {
-            return None;
-        }
-        with_parents(host).find_map(|domain| self.domains.get(domain).map(|org| (domain, *org)))
+        if self.is_of_gateway(host) { None } else { self.holder(host) }
     }
 }
 
@@ -62,7 +69,7 @@ pub async fn list_confirmed(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, StoreError>
 /// The wire form of a host of an organization.
 fn state(owners: &HostOwners, proof: Option<&StoredProof>, org: OrgId, host: &str) -> ServiceHost {
     let domain = owners.find(host).filter(|(_, owner)| *owner == org).map(|(domain, _)| domain);
-    let problem = if owners.gateways.contains(host) {
+    let problem = if owners.is_of_gateway(host) {
         Some(OF_GATEWAY.to_owned())
     } else {
         // A failure of the own record says nothing about a host below another confirmed domain.
@@ -121,7 +128,7 @@ fn claim(owners: &HostOwners, row: StoredClaim, services: Vec<String>) -> Claime
         (None, _) if domain.is_some() => (ClaimedHostState::Domain, row.pending_since),
         (None, _) => (ClaimedHostState::Waiting, row.pending_since),
     };
-    let problem = if owners.gateways.contains(&row.host) {
+    let problem = if owners.is_of_gateway(&row.host) {
         Some(OF_GATEWAY.to_owned())
     } else {
         // A failure of the own record says nothing about a host below another confirmed domain.
@@ -187,6 +194,10 @@ mod tests {
         ] {
             let expected = expected.map(|(domain, n)| (domain, org(n)));
             assert_eq!(owners.find(host), expected, "{host}");
+            let is_of_gateway = host == "edge.corp.example";
+            assert_eq!(owners.is_of_gateway(host), is_of_gateway, "{host}");
+            let holder = if is_of_gateway { Some(("corp.example", org(1))) } else { expected };
+            assert_eq!(owners.holder(host), holder, "{host}");
         }
     }
 

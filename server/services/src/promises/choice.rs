@@ -2,10 +2,13 @@
 
 use berth_autoscaling::promise::{Promise, PromiseWatch};
 use berth_foundation::{Caller, Change, Right};
-use berth_service_types::promises::{ChosenPromise, JudgedWindow, PutServicePromise, ServicePromise};
+use berth_service_types::promises::{
+    ChosenPromise, JudgedWindow, PromiseEvidence, PutServicePromise, ServicePromise,
+};
 use berth_store::services::promises::{self as rows, StoredChoice, StoredPromise, StoredWindow};
 use berth_store::{self as store, Tx};
 use berth_types::Page;
+use berth_types::accounts::Role;
 use berth_types::ids::{OrgId, ServiceId};
 use berth_types::lists::ListOptions;
 use berth_types::problems::Problem;
@@ -18,26 +21,33 @@ use super::terms::promise;
 /// Judged windows in the answer about a choice.
 const SHOWN_WINDOWS: u32 = 20;
 
-fn judged(row: StoredWindow) -> JudgedWindow {
+/// Evidence for a role.
+fn shown(evidence: PromiseEvidence, role: Role) -> PromiseEvidence {
+    let charged_micros = evidence.charged_micros.filter(|_| Right::ViewMoney.is_granted_to(role));
+    PromiseEvidence { charged_micros, ..evidence }
+}
+
+fn judged(row: StoredWindow, role: Role) -> JudgedWindow {
+    let sees_money = Right::ViewMoney.is_granted_to(role);
     JudgedWindow {
         begin_at: row.begin_at,
         end_at: row.end_at,
         name: row.name,
-        evidence: row.evidence.0,
+        evidence: shown(row.evidence.0, role),
         misses: row.misses.0,
-        credit_micros: row.credit_micros,
-        transfer: row.transfer_id,
+        credit_micros: sees_money.then_some(row.credit_micros),
+        transfer: row.transfer_id.filter(|_| sees_money),
     }
 }
 
-/// A page of the judged windows of a service.
+/// A page of the judged windows of a service for a role.
 async fn windows(
     tx: &mut Tx<'_>,
-    service: ServiceId,
+    (service, role): (ServiceId, Role),
     options: &ListOptions<i64>,
 ) -> Result<Page<JudgedWindow>, store::StoreError> {
     let rows = rows::list_windows(tx, service, options).await?;
-    Ok(options.page(rows, |row| row.begin_at.micros()).map(judged))
+    Ok(options.page(rows, |row| row.begin_at.micros()).map(|row| judged(row, role)))
 }
 
 /// Refuses a class with another surcharge than the accepted one.
@@ -79,23 +89,27 @@ pub fn due_at(terms: &Promise, window: i64) -> Timestamp {
 }
 
 impl Promises {
-    /// The promise of a service, the counts of the present window, and the last judged windows.
+    /// The promise of a service, the counts of the present window, and the last judged windows. Roles that do not see
+    /// balance and statement get no charges and no credits.
     pub async fn get_choice(
         &self,
         caller: &Caller,
         (org, id): (OrgId, ServiceId),
     ) -> Result<ServicePromise, Problem> {
-        self.context.authorise(caller, org, Right::View).await?;
+        let role = self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         store::services::services::find(&mut tx, org, id).await?.ok_or_else(Problem::not_found)?;
-        let windows = windows(&mut tx, id, &ListOptions::newest(SHOWN_WINDOWS)).await?.items;
+        let windows = windows(&mut tx, (id, role), &ListOptions::newest(SHOWN_WINDOWS)).await?.items;
         let row = rows::find_present(&mut tx, id).await?;
         drop(conn);
         let Some(row) = row else {
             return Ok(ServicePromise { windows, ..ServicePromise::default() });
         };
-        let present = self.present.find(&self.context, &row).await?;
+        let mut present = self.present.find(&self.context, &row).await?;
+        if let Some(window) = &mut present {
+            window.evidence = shown(window.evidence, role);
+        }
         let StoredChoice { promise_id, name, terms, chosen_at, .. } = row;
         let chosen = ChosenPromise { promise: promise_id, name, terms: terms.0, chosen_at };
         Ok(ServicePromise { chosen: Some(chosen), present, windows })
@@ -109,11 +123,11 @@ impl Promises {
         (org, id): (OrgId, ServiceId),
         options: &ListOptions<i64>,
     ) -> Result<Page<JudgedWindow>, Problem> {
-        self.context.authorise(caller, org, Right::View).await?;
+        let role = self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         store::services::services::find(&mut tx, org, id).await?.ok_or_else(Problem::not_found)?;
-        Ok(windows(&mut tx, id, options).await?)
+        Ok(windows(&mut tx, (id, role), options).await?)
     }
 
     /// Sets the promise of a service. Whole windows after the choice count; those of the former choice that have ended
@@ -142,7 +156,7 @@ impl Promises {
                     None => None,
                 };
                 if input.promise.is_some() && class.is_none() {
-                    let detail = "No such promise is offered. List the offered ones.";
+                    let detail = "No such promise is offered. Choose another one.";
                     return Err(Problem::invalid_field("/promise", detail).into());
                 }
                 if let Some(class) = &class {

@@ -90,7 +90,7 @@ pub fn wire(evidence: &WindowEvidence) -> PromiseEvidence {
         requests: cases(evidence.requests),
         first_tokens: cases(evidence.first_tokens),
         wakes: cases(evidence.wakes),
-        charged_micros: i64::try_from(evidence.charged_micros).unwrap_or(i64::MAX),
+        charged_micros: Some(i64::try_from(evidence.charged_micros).unwrap_or(i64::MAX)),
     }
 }
 

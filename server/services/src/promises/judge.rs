@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(
             memo("gold", &judgement),
             "Credit for the missed promise gold from 1970-01-01 00:00 UTC: 2 of 9 requests failed; \
-             90.0000 % good ones are promised; 1 of 9 wakes took more than 70 ms; 90.0000 % good ones are promised"
+             90 % good ones are promised; 1 of 9 wakes took more than 70 ms; 90 % good ones are promised"
         );
     }
 }
