@@ -57,7 +57,9 @@ impl WorkerLink {
     pub async fn open(&self) -> Result<(TlsStream<TcpStream>, SemaphorePermit<'_>), (Progress, String)> {
         let Ok(Ok(place)) = timeout(PLACE_TIMEOUT, self.handshakes.acquire()).await else {
             let reason = "too many connections to the worker are opened at the same time";
-            return Err((Progress::NotDelivered, reason.to_owned()));
+            // Those to a dead worker hold all places until their time is over.
+            let progress = if self.is_reached() { Progress::NotDelivered } else { Progress::NotConnected };
+            return Err((progress, reason.to_owned()));
         };
         let opened = match timeout(HANDSHAKE_TIMEOUT, self.handshake()).await {
             Ok(opened) => opened,
@@ -96,7 +98,9 @@ impl WorkerLink {
             return answered;
         }
         let began = Instant::now();
-        let answered = !matches!(self.open().await, Err((Progress::NotConnected, _)));
+        // One check at a time needs no place.
+        let answered = matches!(timeout(HANDSHAKE_TIMEOUT, self.handshake()).await, Ok(Ok(_)));
+        self.is_reached.store(answered, Ordering::Relaxed);
         *checked = Some((began, answered));
         answered
     }
@@ -115,7 +119,11 @@ fn set_options(stream: &TcpStream) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use nix::sys::socket::getsockopt;
+    use rustls::RootCertStore;
+    use uuid::Uuid;
 
     use super::*;
 
@@ -127,5 +135,41 @@ mod tests {
         assert!(getsockopt(&stream, sockopt::TcpNoDelay).unwrap());
         assert!(getsockopt(&stream, sockopt::KeepAlive).unwrap());
         assert_eq!(getsockopt(&stream, sockopt::TcpUserTimeout).unwrap(), UNACKNOWLEDGED_MS);
+    }
+
+    #[tokio::test]
+    async fn a_silent_worker_is_not_reached_by_more_requests_than_places() {
+        // Its kernel accepts connections, and nobody answers.
+        let silent = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let node = NodeId::from_uuid(Uuid::from_u128(1));
+        let link = Arc::new(WorkerLink::new((node, silent.local_addr().unwrap()), Arc::new(tls)));
+        let begin = Instant::now();
+        let opened: Vec<_> = (0..3 * MAX_HANDSHAKES)
+            .map(|_| {
+                let link = link.clone();
+                tokio::spawn(async move { link.open().await.map(|_| ()).unwrap_err().0 })
+            })
+            .collect();
+        let mut lost = 0;
+        for one in opened {
+            lost += usize::from(one.await.unwrap() == Progress::NotConnected);
+        }
+        assert_eq!(lost, MAX_HANDSHAKES, "the others had no place, and the worker was reached until then");
+        let later: Vec<_> = (0..3 * MAX_HANDSHAKES)
+            .map(|_| {
+                let link = link.clone();
+                tokio::spawn(async move { link.open().await.map(|_| ()).unwrap_err().0 })
+            })
+            .collect();
+        assert!(!link.answers(begin).await, "the check has a way of its own");
+        for one in later {
+            assert_eq!(one.await.unwrap(), Progress::NotConnected);
+        }
     }
 }
