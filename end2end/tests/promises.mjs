@@ -49,7 +49,7 @@ test('judged windows are a table with pages, at both widths', async () => {
     await page.goto(inOrg(tenant.slug, path));
     await settled(page);
     await page.getByText('The service has the promise gold since').waitFor();
-    await page.getByText('+10 % on the price of each replica from its next start').waitFor();
+    await page.getByText('+10 % on the price of each replica that is submitted from now on').waitFor();
     await page.getByText('kept so far').waitFor();
     const rows = page.getByRole('table', { name: 'Judged windows' }).getByRole('row');
     assert.equal(await rows.count(), 51, 'the head and the first page');

@@ -16,9 +16,6 @@ use berth_placement::cluster::BookingId;
 use berth_placement::queue::{FailedSearch, Group, Turn};
 use berth_placement::request::Ask;
 
-/// The largest number of nodes of a cluster in which every waiting job may preempt.
-const MOST_SEARCHED: usize = 256;
-
 /// The number of jobs of a pool, the first in turn, that may get a later start and preempt in a larger
 /// cluster.
 pub(super) const FIRST_PREEMPTORS: usize = 16;
@@ -114,7 +111,7 @@ pub(super) struct PoolPass {
 
 /// Begins the backfill of a pool.
 pub(super) fn begin(engine: &mut Engine, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
-    let lowest = match is_searched(engine) {
+    let lowest = match preempt::is_searched(engine) {
         true => LowestClasses::new(&engine.preemptible),
         false => LowestClasses::NONE,
     };
@@ -140,7 +137,7 @@ pub(super) fn begin(engine: &mut Engine, pass: &mut PoolPass, now: Timestamp, ou
     pass.backfill = Some(backfill);
     pass.order = engine.queue.order_version(pass.pool);
     pass.first = engine.queue.head(pass.pool, order::turns(engine, now), &pass.passed).map(|turn| turn.job);
-    if is_over && !is_searched(engine) {
+    if is_over && !preempt::is_searched(engine) {
         preempt_for_first(engine, pass, now, out);
     }
 }
@@ -166,15 +163,10 @@ pub(super) fn run_next(engine: &mut Engine, pass: &mut PoolPass, now: Timestamp,
     backfill.queue_line(index);
     if backfill.order.is_empty() {
         remember_failures(engine, pass.pool, backfill);
-        if !is_searched(engine) {
+        if !preempt::is_searched(engine) {
             preempt_for_first(engine, pass, now, out);
         }
     }
-}
-
-/// True in a cluster so small that every waiting job may preempt.
-pub(super) fn is_searched(engine: &Engine) -> bool {
-    engine.cluster.nodes().len() <= MOST_SEARCHED
 }
 
 /// Preempts for the first jobs of a pool in a large cluster.

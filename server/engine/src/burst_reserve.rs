@@ -12,7 +12,7 @@ use berth_types::time::Timestamp;
 use super::held::hold_id;
 use super::power::{Boards, add_slots};
 use super::{Engine, Span, order};
-use berth_placement::calendar::{Exclusions, NodeSlots, expected_end};
+use berth_placement::calendar::{Exclusions, Expected, NodeSlots, expected_end};
 use berth_placement::cluster::{Cluster, MAX_GPUS, ModelIx, Models, Node, NodeIx, WHOLE_MILLI};
 use berth_placement::pools::Work;
 use berth_placement::request::Ask;
@@ -191,7 +191,8 @@ fn moment_at(
     let missing = -i64::from(engine.burst_reserve.0);
     for node in nodes {
         let Some(host) = engine.cluster.node(*node) else { continue };
-        let is_known = at <= now && excluded.owners.is_empty() && engine.calendar.is_free(*node);
+        let is_open = host.facts.open || excluded.expected == Expected::Nobody;
+        let is_known = at <= now && is_open && excluded.owners.is_empty() && engine.calendar.is_free(*node);
         let view = match is_known {
             true => Some(*host.view()),
             false => engine.calendar.view(&engine.cluster, *node, (at, after(at)), now, excluded),
@@ -246,6 +247,8 @@ pub(super) fn incomplete_groups(engine: &Engine, now: Timestamp) -> Vec<ReserveG
         return Vec::new();
     }
     let (nodes, held) = (nodes_with(engine, Models::ANY), held_by_replicas(engine));
-    let present = moment_at(engine, &nodes, &held, now, now, Exclusions::default());
+    // A node that is expected back brings its boards back.
+    let excluded = Exclusions { expected: Expected::Awaited, ..Exclusions::default() };
+    let present = moment_at(engine, &nodes, &held, now, now, excluded);
     present.left.into_iter().filter(|(_, left)| *left < 0).map(|(group, _)| group).collect()
 }

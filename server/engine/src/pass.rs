@@ -91,7 +91,7 @@ fn run_pools(engine: &mut Engine, pools: &[u64], now: Timestamp, out: &mut Vec<D
     hold::drop_unpowered_holds(engine, now);
     for (index, pool) in pools.iter().enumerate() {
         drop_limited_hold(engine, *pool, now);
-        let only_searches = !backfill::is_searched(engine) && is_unchanged(engine, *pool, now);
+        let only_searches = !preempt::is_searched(engine) && is_unchanged(engine, *pool, now);
         let mut aside = engine.holds.aside(*pool);
         aside.retain(|job| {
             !only_searches || ready::is_searching(engine, &[*job]) || hold::meets_others(engine, *job, now)
@@ -192,7 +192,7 @@ fn remember_check(engine: &mut Engine, pass: &PoolPass, now: Timestamp) {
     }
     // A start of this pass may have changed turns. In a large cluster only another first job counts at
     // once.
-    let (order, first) = match backfill::is_searched(engine) {
+    let (order, first) = match preempt::is_searched(engine) {
         true => (pass.order, first_alone(engine, pass)),
         false => (engine.queue.order_version(pass.pool), head(engine, pass.pool, now)),
     };
@@ -311,7 +311,7 @@ fn start_or_hold_first(engine: &mut Engine, pass: &mut PoolPass, now: Timestamp,
         return;
     }
     pass.tried_later += 1;
-    let may_pass_over = backfill::is_searched(engine) || pass.tried_later < FIRST_PREEMPTORS;
+    let may_pass_over = preempt::is_searched(engine) || pass.tried_later < FIRST_PREEMPTORS;
     if may_pass_over && estimate == StartEstimate::Unknown && !matches!(search, VictimSearch::Found(_)) {
         pass.passed.insert((ask.for_anybody(), lane.group));
         return;

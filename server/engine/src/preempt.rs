@@ -17,6 +17,7 @@ use super::place::{self, Candidate, Limits};
 use super::{Decision, Engine, Span, decide, run_end};
 use berth_placement::calendar::Exclusions;
 use berth_placement::cluster::{BookingId, NodeIx, Owner, View};
+use berth_placement::pools::Work;
 use berth_placement::request::Ask;
 
 /// The largest number of candidates of which every set is tried.
@@ -81,6 +82,14 @@ pub(super) struct VictimScans {
     budget: usize,
     /// The number of passes so far.
     passes: u64,
+}
+
+/// The largest number of nodes of a cluster in which every waiting job may preempt.
+const MOST_SEARCHED: usize = 256;
+
+/// True in a cluster so small that every waiting job may preempt.
+pub(super) fn is_searched(engine: &Engine) -> bool {
+    engine.cluster.nodes().len() <= MOST_SEARCHED
 }
 
 /// A job that may preempt.
@@ -211,6 +220,12 @@ fn search_victims(engine: &mut Engine, preemptor: &Preemptor<'_>) -> VictimSearc
     if lowest.is_none_or(|lowest| lowest >= preemptor.class) {
         return VictimSearch::Impossible;
     }
+    let mut preemptor = *preemptor;
+    if engine.burst_reserve.binds(&preemptor.ask) && engine.racks.is_empty() && !is_searched(engine) {
+        // Each set of victims would need a search of all nodes, so a job stops runs on nodes without a reserve only.
+        preemptor.ask.shape.work = Work::Training;
+    }
+    let preemptor = &preemptor;
     // Power and the reserve count on all nodes together.
     if !engine.racks.is_empty() || engine.burst_reserve.binds(&preemptor.ask) {
         let eligible = eligible(engine, preemptor.right(), None, preemptor.now);

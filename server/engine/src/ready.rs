@@ -15,6 +15,9 @@ use berth_placement::request::Ask;
 pub(super) const SCANNED: usize = 32;
 /// The largest number of asks with kept ready times.
 const MAX_ASKS: usize = 256;
+/// The times that are tried for a job that leaves the reserve for bursts. Each of them counts the boards of all nodes for
+/// inference.
+const TRIED_WITH_RESERVE: usize = 64;
 /// The number of nodes that are tried first for the earliest start.
 const TRIED_FIRST: usize = 128;
 const NEVER: i64 = i64::MAX;
@@ -116,6 +119,9 @@ fn earliest_on(
     times.retain(|at| *at > now);
     times.sort_unstable();
     times.dedup();
+    if engine.burst_reserve.binds(ask) {
+        times.truncate(TRIED_WITH_RESERVE);
+    }
     let excluded = Exclusions { bookings: excluded, owners: &[], expected: Expected::Awaited };
     times.into_iter().find_map(|at| {
         let able: Vec<NodeIx> =

@@ -45,16 +45,28 @@ pub(super) fn restore(engine: &mut Engine, now: Timestamp, out: &mut Vec<Decisio
 
 /// The cheapest runs whose ends complete the reserve of a group, as far as runs that borrow can.
 fn find_victims(engine: &Engine, group: ReserveGroup, now: Timestamp) -> Vec<Owner> {
-    let boards = users_of_boards(engine, group, now);
+    let right = PreemptionRight::for_reserve();
+    let stops = |owner: &Owner| {
+        let claim = engine.claims.get(*owner).filter(|claim| claim.inside.is_none());
+        claim.is_some_and(|claim| right.covers(&engine.cluster, claim)) && !engine.started.contains(owner)
+    };
+    let all = users_of_boards(engine, group, now);
+    let free = all.iter().filter(|users| users.is_empty()).count();
+    let missing = (engine.burst_reserve.boards() as usize).saturating_sub(free);
+    let boards: Vec<Vec<Owner>> =
+        all.into_iter().filter(|users| !users.is_empty() && users.iter().all(stops)).collect();
+    // Without a board that can come back no run of the cluster needs a price.
+    if missing == 0 || boards.is_empty() {
+        return Vec::new();
+    }
     let users: BTreeSet<Owner> = boards.iter().flatten().copied().collect();
-    let mut candidates = preempt::eligible(engine, PreemptionRight::for_reserve(), None, now);
-    candidates.retain(|(_, owner)| users.contains(owner) && !engine.started.contains(owner));
+    let mut candidates = preempt::eligible(engine, right, None, now);
+    candidates.retain(|(_, owner)| users.contains(owner));
     let back = |owners: &[Owner]| {
         let gone: BTreeSet<&Owner> = owners.iter().collect();
         boards.iter().filter(|users| users.iter().all(|user| gone.contains(user))).count()
     };
-    let all: Vec<Owner> = candidates.iter().map(|(_, owner)| *owner).collect();
-    let wanted = back(&all).min(engine.burst_reserve.boards() as usize);
+    let wanted = boards.len().min(missing);
     preempt::cheapest_victims(candidates, &|owners| back(owners) >= wanted).unwrap_or_default()
 }
 
@@ -64,7 +76,10 @@ fn users_of_boards(engine: &Engine, own: ReserveGroup, now: Timestamp) -> Vec<Ve
     let held = burst_reserve::held_by_replicas(engine);
     let mut out = Vec::new();
     for node in burst_reserve::nodes_with(engine, Models::only(own.0)) {
-        let Some(host) = engine.cluster.node(node).filter(|host| host.facts.open) else { continue };
+        let Some(host) = engine.cluster.node(node).filter(|host| host.facts.open || host.facts.awaited)
+        else {
+            continue;
+        };
         let mut promised = held.get(&node).copied().unwrap_or(NO_BOARDS);
         let booked = engine.calendar.on(node, now, burst_reserve::after(now));
         let booked = booked.filter(|booking| booking.kind != BookingKind::Hold);

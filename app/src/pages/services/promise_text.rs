@@ -44,7 +44,7 @@ pub fn replica_price_text(basis_points: u32) -> String {
     match basis_points {
         0 => "no surcharge".to_owned(),
         points => {
-            format!("{} on the price of each replica from its next start", surcharge_text(points))
+            format!("{} on the price of each replica that is submitted from now on", surcharge_text(points))
         }
     }
 }
@@ -170,10 +170,16 @@ mod tests {
     }
 
     #[test]
-    fn a_price_is_a_surcharge_from_the_next_start() {
+    fn a_price_is_a_surcharge_on_later_replicas() {
         assert_eq!(replica_price_text(0), "no surcharge");
-        assert_eq!(replica_price_text(1_000), "+10 % on the price of each replica from its next start");
-        assert_eq!(replica_price_text(25), "+0.25 % on the price of each replica from its next start");
+        assert_eq!(
+            replica_price_text(1_000),
+            "+10 % on the price of each replica that is submitted from now on"
+        );
+        assert_eq!(
+            replica_price_text(25),
+            "+0.25 % on the price of each replica that is submitted from now on"
+        );
     }
 
     #[test]

@@ -77,7 +77,9 @@ pub async fn read(
     }
     let nanos = rows::sum_token_nanos(tx, (org, service), within).await?;
     let posted = rows::sum_block_micros(tx, &org_account(org), within).await?;
-    let jobs = rows::sum_job_micros(tx, service, within).await?;
+    // Replicas from before the choice do not pay its price.
+    let surcharge = i64::from(choice.terms.0.surcharge_basis_points);
+    let jobs = rows::sum_job_micros(tx, (service, surcharge), within).await?;
     let (micros, carry_micros) = charged((jobs, token_micros(nanos, posted)), choice.carry_micros);
     evidence.charged_micros = micros;
     Ok(Found { evidence, carry_micros })

@@ -144,19 +144,20 @@ pub async fn sum_block_micros(
     Ok(find!(tx, (i64,), sql, account, from, until)?.map_or(0, |(micros,)| micros))
 }
 
-/// Sums the postings for the jobs of replicas between two times in micro-units: charges, less credits for time without
-/// evidence.
+/// Sums the postings for the jobs of replicas with at least this surcharge in basis points, between two times in
+/// micro-units: charges, less credits for time without evidence.
 pub async fn sum_job_micros(
     tx: &mut Tx<'_>,
-    service: ServiceId,
+    (service, surcharge): (ServiceId, i64),
     (from, until): (Timestamp, Timestamp),
 ) -> Result<i64, StoreError> {
     // The order of the joins is fixed: SQLite would read all transfers of jobs.
     let sql = "SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'usage' THEN t.amount_micros ELSE -t.amount_micros END), 0) \
-               AS BIGINT) FROM service_jobs j CROSS JOIN transfers t WHERE j.service_id = $1 \
+               AS BIGINT) FROM service_jobs j CROSS JOIN jobs r CROSS JOIN transfers t WHERE j.service_id = $1 \
+               AND r.id = j.job_id AND r.surcharge_basis_points >= $4 \
                AND t.source IN ('job', 'evidence') AND t.source_id = j.job_id AND t.kind IN ('usage', 'credit') \
                AND t.at >= $2 AND t.at < $3";
-    Ok(find!(tx, (i64,), sql, service, from, until)?.map_or(0, |(micros,)| micros))
+    Ok(find!(tx, (i64,), sql, service, from, until, surcharge)?.map_or(0, |(micros,)| micros))
 }
 
 /// Counts the wakes that began between two times, and those of them without a placed replica within `within_ms`:
