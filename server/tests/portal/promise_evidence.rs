@@ -148,11 +148,11 @@ async fn replicas_wait_for_their_organization_only_if_all_of_them_do() {
             t.post(&setup.bob, &format!("/orgs/{}/jobs", setup.other), job.clone()).await.expect(201);
         }
         schedule_all(&setup).await;
-        let quota = format!("/operator/orgs/{}/quota", setup.org);
-        put(t, &setup.operator, &quota, json!({"boards_milli": 1_000})).await.expect(200);
-        // The first one waits for a board, and the second one is beyond the limit.
+        // The first one waits for a board, and the second one is beyond a limit that came later.
         let small: JobId = submit(&setup, json!({"count": 1})).await.parse().unwrap();
         let large: JobId = submit(&setup, json!({"count": 2})).await.parse().unwrap();
+        let quota = format!("/operator/orgs/{}/quota", setup.org);
+        put(t, &setup.operator, &quota, json!({"boards_milli": 1_000})).await.expect(200);
         for (asked, expected) in
             [(vec![small], false), (vec![large], true), (vec![small, large], false), (Vec::new(), false)]
         {

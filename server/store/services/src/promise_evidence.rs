@@ -153,8 +153,8 @@ pub async fn sum_job_micros(
 ) -> Result<i64, StoreError> {
     // The order of the joins is fixed: SQLite would read all transfers of jobs.
     let sql = "SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'usage' THEN t.amount_micros ELSE -t.amount_micros END), 0) \
-               AS BIGINT) FROM service_jobs j CROSS JOIN jobs r CROSS JOIN transfers t WHERE j.service_id = $1 \
-               AND r.id = j.job_id AND r.surcharge_basis_points >= $4 \
+               AS BIGINT) FROM service_jobs j CROSS JOIN transfers t WHERE j.service_id = $1 \
+               AND NOT EXISTS (SELECT 1 FROM jobs r WHERE r.id = j.job_id AND r.surcharge_basis_points < $4) \
                AND t.source IN ('job', 'evidence') AND t.source_id = j.job_id AND t.kind IN ('usage', 'credit') \
                AND t.at >= $2 AND t.at < $3";
     Ok(find!(tx, (i64,), sql, service, from, until, surcharge)?.map_or(0, |(micros,)| micros))

@@ -205,6 +205,10 @@ impl Judge<'_> {
             if other == job || !counts || !self.takes_part(other) {
                 continue;
             }
+            // Replicas use the reserve, so the room of a job that borrows can become too small without its boards.
+            if spec.replica && self.borrows(other) {
+                continue;
+            }
             // The held starts at the time of the decision, including that of the job itself.
             let stood = held_before.iter().filter(|k| k.firm && k.job != other && self.world.waits(k.job));
             let mut promises = self.promises(other, true);
@@ -292,7 +296,9 @@ impl Judge<'_> {
         {
             return fault("b", format!("job {job} does not fit without {victims:?}"));
         }
-        for stays in victims {
+        // The reserve lacks the boards of a replica that starts in the same pass.
+        let is_beside_replica = self.borrows(job) && self.waiting().iter().any(|n| self.job(*n).replica);
+        for stays in victims.iter().filter(|_| !is_beside_replica) {
             let rest: Vec<usize> = victims.iter().copied().filter(|n| n != stays).collect();
             if self.could_run(job, then, &rest, &promises)
                 && self.could_run(job, then, &rest, &before)
