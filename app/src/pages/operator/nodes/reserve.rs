@@ -43,7 +43,7 @@ fn ReserveForm(pool: InferencePool) -> impl IntoView {
         <fieldset class="guard" disabled=blocked>
             <CardForm
                 title="Reserve for bursts"
-                lead="Preemptible jobs leave so many boards of each model free on the nodes for inference. When replicas use them, jobs stop until as many are free again."
+                lead="Preemptible jobs leave this number of boards of each model free on the nodes for inference. If replicas use these boards, preemptible jobs stop until as many are free again."
                 call=call
                 beside_fields=FIELDS
                 verb="Save reserve"
