@@ -79,6 +79,8 @@ pub struct PassedAnswer {
     merged: MergedParts,
     /// The frame after the merged parts, which is the last one.
     last_frame: Option<AnswerFrame>,
+    /// The caller's connection had a turn for the bytes before an error.
+    is_flushed: bool,
     is_ended: bool,
 }
 
@@ -110,6 +112,7 @@ impl PassedAnswer {
             fault,
             merged: MergedParts::default(),
             last_frame: None,
+            is_flushed: false,
             is_ended: false,
         }
     }
@@ -137,8 +140,15 @@ impl PassedAnswer {
                 }
             }
         }
-        let parts = self.merged.remove().map(|parts| Ok(Frame::data(parts)));
-        Poll::Ready(parts.or_else(|| self.last_frame.take()))
+        if let Some(parts) = self.merged.remove() {
+            return Poll::Ready(Some(Ok(Frame::data(parts))));
+        }
+        // An error ends the connection at once, so the bytes before it are written first.
+        if matches!(self.last_frame, Some(Err(_))) && !std::mem::replace(&mut self.is_flushed, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(self.last_frame.take())
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {

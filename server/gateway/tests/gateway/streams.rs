@@ -60,9 +60,10 @@ async fn a_broken_body_breaks_the_connection() {
     let server = Server::new(|_| Reply::Short("abc".to_owned()));
     let worker = Worker::start(&stage.authority, 1, &server).await;
     stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
-    let answer = stage.get("/s/kelda/digits").send().await.unwrap();
+    let mut answer = stage.get("/s/kelda/digits").send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
-    assert!(answer.bytes().await.is_err());
+    assert_eq!(answer.chunk().await.unwrap().unwrap(), "abc", "the bytes before the fault arrive");
+    assert!(answer.chunk().await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
