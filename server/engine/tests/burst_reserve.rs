@@ -146,6 +146,22 @@ fn only_as_many_borrowing_jobs_stop_as_the_reserve_needs() {
 }
 
 #[test]
+fn a_node_that_is_expected_back_keeps_its_boards_in_the_reserve() {
+    for (awaited, stopped) in [(true, 0), (false, 2)] {
+        let mut e = reserving(0, 2);
+        (1..=2).for_each(|n| borrow(&mut e, n));
+        assert_eq!(starts(&e.pass(at(10))).len(), 2);
+        put(&mut e, 2, NodePool::Inference, MODEL, 2);
+        put_burst_reserve(&mut e, 2);
+        assert!(e.pass(at(20)).is_empty(), "the second node has the reserve");
+        let mut facts = NodeFacts { pool: NodePool::Inference, open: false, awaited, ..node(2, MODEL, 2) };
+        facts.gpus.iter_mut().for_each(|gpu| gpu.mig_enabled = false);
+        e.apply(Fact::Node { version: 2, facts }, at(30));
+        assert_eq!(reclaimed(&e.pass(at(31))).len(), stopped, "{awaited}");
+    }
+}
+
+#[test]
 fn the_jobs_that_give_their_devices_back_soonest_stop_for_the_reserve() {
     let mut e = reserving(1, 3);
     submit(&mut e, JobFacts { gives_back_ms: Some(40_000), ..job(1, Work::Preemptible) });
