@@ -183,7 +183,7 @@ fn remember_check(engine: &mut Engine, pass: &PoolPass, now: Timestamp) {
     {
         hold::drop_hold(engine, job);
     }
-    // What later replicas take in this pass is missing in the reserve for earlier jobs.
+    // Boards that later replicas use in this pass are missing in the reserve for earlier jobs.
     let is_reserve_moved = !engine.burst_reserve.is_empty() && pass.began != state(engine);
     // A start of this pass may have used up a limit of the held start's organization.
     if pass.again || is_reserve_moved || find_limited_hold(engine, pass.pool, now).is_some() {

@@ -23,7 +23,8 @@ const RECONNECT_S: i64 = 60;
 /// A node that could take a rank, with the cost and the offer.
 pub(super) type Candidate = (u64, NodeIx, ScoredPlace);
 
-/// What the places of a run share besides its nodes: the power of racks, and the boards beyond the reserve for bursts.
+/// The limits that the places of a run share besides its nodes: the power of racks, and the boards beyond the reserve
+/// for bursts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Limits<'a> {
     power: Option<&'a Power>,

@@ -64,7 +64,7 @@ impl Sample {
     }
 }
 
-/// What each busy process has of its board, in percent: together no more than all of it.
+/// The share of each busy process in the load of its board, in percent: together at most 100.
 fn busy_since(
     before: &BTreeMap<c_uint, u64>,
     now: &BTreeMap<c_uint, u64>,
