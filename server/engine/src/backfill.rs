@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
+use super::burst_reserve::Lendable;
 use super::claims::LowestClasses;
 use super::held::{Basis, hold_id};
 use super::node_pools::PreemptionRight;
 use super::preempt::{self, Preemptor, VictimSearch};
 use super::{Decision, Engine, decide, hold, order, place, power, run_end};
 use berth_placement::calendar::Exclusions;
-use berth_placement::cluster::BookingId;
+use berth_placement::cluster::{BookingId, NodeIx};
 use berth_placement::queue::{FailedSearch, Group, Turn};
 use berth_placement::request::Ask;
 
@@ -210,8 +211,9 @@ fn remember_failures(engine: &mut Engine, pool: u64, backfill: &Backfill) {
     // A full line holds regardless of bookings. A higher class may find more than the class of a search.
     let none_fits = backfill.fits_below.iter().filter(|_| !backfill.by_class);
     for (ask, seconds) in none_fits.map(|((ask, _), s)| (*ask, (*s).max(1))).chain(none) {
-        // The search for a share does not cover the boards that organizations share already.
-        if ask == ask.for_anybody() {
+        // The search for a share does not cover the boards that organizations share already. The held start of a replica
+        // may have moved since the search of an ask that leaves the reserve.
+        if ask == ask.for_anybody() && !engine.burst_reserve.binds(&ask) {
             engine.queue.remember_failure(&ask, FailedSearch { seconds, changes, bookings });
         }
     }
@@ -387,14 +389,17 @@ fn open_asks(
     for (ask, known) in queue.pool_asks(pool) {
         let mut below = i64::MAX;
         if let Some(failed) = known.failed_search.as_mut() {
+            // A board that is free again on a node for inference may complete the reserve.
+            let may_help = |node: &NodeIx| {
+                let host = cluster.node(*node);
+                host.is_some_and(|host| ask.shape.may_fit(host.view(), cluster.models()))
+                    || reserve.binds(ask) && Lendable::counts(cluster, *node)
+            };
             let changed = cluster.changed_since(failed.changes);
-            let same = changed.is_some_and(|nodes| {
-                let mut views = nodes.iter().filter_map(|n| cluster.node(*n));
-                nodes.len() < 64 && !views.any(|n| ask.shape.may_fit(n.view(), cluster.models()))
-            });
+            let same = changed.is_some_and(|nodes| nodes.len() < 64 && !nodes.iter().any(may_help));
             // Without any place bookings do not matter. With power budgets they always do: a job on
-            // boards of a booking adds no power after its begin. The reserve depends on all nodes.
-            let booked = failed.bookings == bookings && settled && !reserve.binds(ask);
+            // boards of a booking adds no power after its begin.
+            let booked = failed.bookings == bookings && settled;
             if same && (booked || failed.seconds == 0) {
                 (failed.changes, below) = (changes, failed.seconds);
             }

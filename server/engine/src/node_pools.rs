@@ -6,6 +6,7 @@
 use berth_types::ids::JobId;
 use berth_types::node_pools::NodePool;
 
+use super::burst_reserve::BurstReserve;
 use super::facts::{Claim, ClaimRank};
 use super::reasons::Blocker;
 use super::{Engine, Span, burst_reserve, order, place};
@@ -108,7 +109,24 @@ pub(super) fn free_elsewhere(
     excluded: Exclusions<'_>,
 ) -> u32 {
     let any = any_pool(engine, ask);
-    if any == *ask || place::find_places(engine, &any, now, until, excluded).is_none() {
+    let reserve = engine.burst_reserve;
+    if ask.shape.work == Work::Replica {
+        // The reserve is no limit for a replica.
+        engine.burst_reserve = BurstReserve::default();
+    }
+    let free = if any == *ask { 0 } else { count_free(engine, (ask, &any), (now, until), excluded) };
+    engine.burst_reserve = reserve;
+    free
+}
+
+/// The same for an ask and its form for any pool.
+fn count_free(
+    engine: &mut Engine,
+    (ask, any): (&Ask, &Ask),
+    (now, until): Span,
+    excluded: Exclusions<'_>,
+) -> u32 {
+    if place::find_places(engine, any, now, until, excluded).is_none() {
         return 0;
     }
     let models = engine.cluster.models();
@@ -117,6 +135,6 @@ pub(super) fn free_elsewhere(
     let free = |view: &View| view.gpus().iter().filter(|gpu| any.shape.fits_gpu(gpu, models)).count();
     let free = u32::try_from(views.map(free).sum::<usize>()).unwrap_or(u32::MAX);
     // The reserve for bursts stays free.
-    let lendable = burst_reserve::for_run(engine, &any, (now, until), now, excluded);
+    let lendable = burst_reserve::for_run(engine, any, (now, until), now, excluded);
     lendable.map_or(free, |lendable| free.min(lendable.count().max(1)))
 }

@@ -92,6 +92,23 @@ pub(super) fn earliest_known(
     earliest_on(engine, ask, &all, seconds, now, excluded)
 }
 
+/// Few of the times: the first ones, and some of the later ones at which a node is ready, with the last of these. A late
+/// held start is better than none.
+fn few(mut times: Vec<Timestamp>, nodes: &[(i64, NodeIx)]) -> Vec<Timestamp> {
+    if times.len() <= TRIED_WITH_RESERVE {
+        return times;
+    }
+    let half = TRIED_WITH_RESERVE / 2;
+    let later: BTreeSet<Timestamp> = times.split_off(half).into_iter().collect();
+    let ready = nodes.iter().map(|(at, _)| *at).filter(|at| *at < NEVER).map(Timestamp::from_micros);
+    let ready: BTreeSet<Timestamp> = ready.filter(|at| later.contains(at)).collect();
+    let step = ready.len().div_ceil(half).max(1);
+    let mut tried: Vec<Timestamp> = ready.into_iter().rev().step_by(step).collect();
+    tried.reverse();
+    times.extend(tried);
+    times
+}
+
 /// The same on some nodes, in the order of their ready times.
 fn earliest_on(
     engine: &Engine,
@@ -120,7 +137,7 @@ fn earliest_on(
     times.sort_unstable();
     times.dedup();
     if engine.burst_reserve.binds(ask) {
-        times.truncate(TRIED_WITH_RESERVE);
+        times = few(times, nodes);
     }
     let excluded = Exclusions { bookings: excluded, owners: &[], expected: Expected::Awaited };
     times.into_iter().find_map(|at| {

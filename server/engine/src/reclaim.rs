@@ -3,6 +3,7 @@
 //! Replicas use the reserve. Then runs that borrow stop ahead of need, until as many boards as the reserve has are free
 //! or on their way back. The same boards count as in the rule for starts, so a stopped job does not borrow them again.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use berth_types::time::Timestamp;
@@ -35,9 +36,15 @@ pub(super) fn blocker(
     is_reason.then_some(Blocker::BurstReserve { boards: reserve.boards() })
 }
 
+/// The boards for which one pass stops runs. The next pass continues.
+const BOARDS_PER_PASS: usize = 256;
+
 /// Stops runs that borrow until the reserve of each group is free or on its way back.
 pub(super) fn restore(engine: &mut Engine, now: Timestamp, out: &mut Vec<Decision>) {
-    for group in burst_reserve::incomplete_groups(engine, now) {
+    let mut groups = burst_reserve::incomplete_groups(engine, now);
+    // A run on nodes of several groups is chosen for the dedicated nodes first, and counts for the others then.
+    groups.sort_by_key(|(model, dedicated_to)| (*model, Reverse(*dedicated_to)));
+    for group in groups {
         let victims = find_victims(engine, group, now);
         decide::preempt(engine, victims, None, now, out);
     }
@@ -52,7 +59,7 @@ fn find_victims(engine: &Engine, group: ReserveGroup, now: Timestamp) -> Vec<Own
     };
     let all = users_of_boards(engine, group, now);
     let free = all.iter().filter(|users| users.is_empty()).count();
-    let missing = (engine.burst_reserve.boards() as usize).saturating_sub(free);
+    let missing = (engine.burst_reserve.boards() as usize).saturating_sub(free).min(BOARDS_PER_PASS);
     let boards: Vec<Vec<Owner>> =
         all.into_iter().filter(|users| !users.is_empty() && users.iter().all(stops)).collect();
     // Without a board that can come back no run of the cluster needs a price.

@@ -236,3 +236,49 @@ fn a_wait_for_the_reserve_is_explained_and_dry_runs_agree() {
         assert_eq!(starting.len(), usize::from(fits), "{work:?}");
     }
 }
+
+#[test]
+fn a_job_on_training_nodes_holds_a_start_behind_many_ends_on_nodes_for_inference() {
+    let mut e = Engine::default();
+    put_burst_reserve(&mut e, 1);
+    put(&mut e, 1, NodePool::Training, MODEL, 8);
+    (2..=31).for_each(|n| put(&mut e, n, NodePool::Inference, MODEL, 4));
+    submit(&mut e, JobFacts { max_duration_s: 7_200, ..waits(1, boards(8, 1)) });
+    for n in 0..120 {
+        submit(&mut e, JobFacts { max_duration_s: 600 + n as i64, ..job(2 + n, Work::Replica) });
+    }
+    assert_eq!(starts(&e.pass(at(10))).len(), 121);
+    let wide = Request { work: Work::Preemptible, ..boards(8, 1) };
+    submit(&mut e, JobFacts { preemptible: true, ..waits(500, wide) });
+    assert!(e.pass(at(20)).is_empty());
+    let held: Vec<(JobId, Timestamp)> = e.held_starts().map(|(job, b)| (job, b.from)).collect();
+    assert_eq!(held, [(job_id(500), at(7_210))]);
+}
+
+#[test]
+fn a_replica_counts_all_free_boards_of_other_pools() {
+    let mut e = reserving(1, 2);
+    put(&mut e, 2, NodePool::Training, MODEL, 5);
+    (1..=2).for_each(|n| submit(&mut e, job(n, Work::Replica)));
+    assert_eq!(starts(&e.pass(at(10))).len(), 2);
+    submit(&mut e, job(3, Work::Replica));
+    assert!(e.pass(at(20)).is_empty());
+    let why = e.why(job_id(3), at(20)).unwrap();
+    assert!(why.blockers.contains(&Blocker::Pool { boards: 5, replica: true }), "{why:?}");
+}
+
+#[test]
+fn a_run_on_nodes_of_two_groups_completes_both_reserves() {
+    let mut e = Engine::default();
+    put(&mut e, 1, NodePool::Inference, MODEL, 2);
+    let facts = NodeFacts { pool: NodePool::Inference, dedicated_to: Some(org(2)), ..node(2, MODEL, 1) };
+    e.apply(Fact::Node { version: 1, facts }, at(0));
+    let wide = Request { work: Work::Preemptible, ..boards(1, 2) };
+    submit(&mut e, JobFacts { org: org(2), preemptible: true, ..waits(1, wide) });
+    assert_eq!(starts(&e.pass(at(10))), [job_id(1)]);
+    // A younger run on the shared node alone costs less.
+    borrow(&mut e, 2);
+    assert_eq!(starts(&e.pass(at(500))), [job_id(2)]);
+    put_burst_reserve(&mut e, 1);
+    assert_eq!(reclaimed(&e.pass(at(600))), [job_id(1)]);
+}

@@ -293,7 +293,7 @@ pub fn enumerated_pools(number: u64) -> Case {
 }
 
 /// Number of enumerated cases with a reserve for bursts on two hosts, one of them for inference.
-pub const ENUMERATED_RESERVE: u64 = 3 * 3 * 7 * 7 * 7 * 6;
+pub const ENUMERATED_RESERVE: u64 = 3 * 3 * 7 * 7 * 7 * 7;
 
 pub fn enumerated_reserve(number: u64) -> Case {
     let mut rest = number;
@@ -320,7 +320,7 @@ pub fn enumerated_reserve(number: u64) -> Case {
             _ => replica,
         }));
     }
-    match digit(6) {
+    match digit(7) {
         0 => steps.extend([Step::Next, Step::Next]),
         1 => steps.extend([Step::Submit(replica), Step::Next, Step::Next, Step::Next]),
         2 => steps.extend([Step::Submit(replica), Step::Submit(replica), Step::Restart, Step::Next]),
@@ -331,6 +331,12 @@ pub fn enumerated_reserve(number: u64) -> Case {
             Step::Next,
         ]),
         4 => steps.extend([Step::Reserve(0), Step::Next, Step::Reserve(2), Step::Next]),
+        5 => steps.extend([
+            Step::Book { job: Job { seconds: 300, ..JOB }, from_s: 450, maintenance: true },
+            Step::Submit(borrower),
+            Step::Next,
+            Step::Next,
+        ]),
         _ => steps.extend([
             Step::End { job: 0, succeeded: true },
             Step::Next,

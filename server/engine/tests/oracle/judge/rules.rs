@@ -1,5 +1,7 @@
 //! The rules (a) to (d): for waiting jobs, starts and preemptions.
 
+use berth_types::node_pools::NodePool;
+
 use super::*;
 
 impl Judge<'_> {
@@ -205,8 +207,12 @@ impl Judge<'_> {
             if other == job || !counts || !self.takes_part(other) {
                 continue;
             }
-            // Replicas use the reserve, so the room of a job that borrows can become too small without its boards.
-            if spec.replica && self.borrows(other) {
+            // Replicas use the reserve, so a job that borrows can lose its room on hosts for inference.
+            let room = held_before.iter().find(|k| k.firm && k.job == other);
+            let is_for_inference = |host: usize| self.world.pools[host] == NodePool::Inference;
+            let is_borrowed =
+                room.is_none_or(|k| k.promise.parts.iter().any(|(host, ..)| is_for_inference(*host)));
+            if spec.replica && self.borrows(other) && is_borrowed {
                 continue;
             }
             // The held starts at the time of the decision, including that of the job itself.
@@ -296,8 +302,16 @@ impl Judge<'_> {
         {
             return fault("b", format!("job {job} does not fit without {victims:?}"));
         }
-        // The reserve lacks the boards of a replica that starts in the same pass.
-        let is_beside_replica = self.borrows(job) && self.waiting().iter().any(|n| self.job(*n).replica);
+        // The reserve lacked the boards of a replica that starts, or whose held start moves, in the same pass.
+        let is_changed = |n: &usize| {
+            let engine = &self.world.engine;
+            let before = held_before.iter().find(|k| k.job == *n).map(|k| k.promise.parts.clone());
+            let booking = engine.held_starts().find(|(id, _)| *id == job_id(*n)).map(|(_, booking)| booking);
+            let after = booking.map(|booking| self.world.promise(booking, 0).parts);
+            before != after || !engine.waiting_jobs().any(|(id, _)| id == job_id(*n))
+        };
+        let is_beside_replica =
+            self.borrows(job) && self.waiting().iter().any(|n| self.job(*n).replica && is_changed(n));
         for stays in victims.iter().filter(|_| !is_beside_replica) {
             let rest: Vec<usize> = victims.iter().copied().filter(|n| n != stays).collect();
             if self.could_run(job, then, &rest, &promises)
