@@ -127,13 +127,13 @@ nvml_programs() {
     "${pins[@]}" && echo "${pins[*]}" > "$tools/python.version"
 }
 
-# nvtop, which reads the simulated library in a test. Debian has it in its area contrib. A machine without that area
-# among its sources keeps them as they are: the package is fetched with lists of its own and unpacked.
+# nvtop, which reads the simulated library in a test. Debian has it in its area contrib. Without root, or without that
+# area among the sources, the package is fetched with lists of its own and unpacked: the sources stay as they are.
 debian_nvtop() {
   command -v nvtop >/dev/null && return 0
   "$tools/nvtop/usr/bin/nvtop" --version >/dev/null 2>&1 && return 0
-  if apt-cache show nvtop >/dev/null 2>&1; then
-    may_be_root && packages nvtop=nvtop
+  if may_be_root && apt-cache show nvtop >/dev/null 2>&1; then
+    packages nvtop=nvtop
     return
   fi
   local dir=$tools/nvtop key=/usr/share/keyrings/debian-archive-keyring.gpg

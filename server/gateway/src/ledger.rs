@@ -76,7 +76,8 @@ impl Inner {
     }
 
     fn write(&mut self, records: &[Record]) -> io::Result<()> {
-        if records.is_empty() {
+        // Without records too, a broken journal lacks the facts of the next message.
+        if records.is_empty() && !self.journal.is_long() {
             return Ok(());
         }
         if !self.journal.is_long() {
@@ -308,10 +309,9 @@ impl Ledger {
     /// The journal cannot be written.
     pub fn report(&self) -> io::Result<Outgoing> {
         let mut inner = self.lock();
-        if inner.books.outgoing().is_none() {
-            let next = inner.books.next_report();
-            inner.store(vec![next])?;
-        }
+        let is_due = inner.books.outgoing().is_none();
+        let next = if is_due { vec![inner.books.next_report()] } else { Vec::new() };
+        inner.store(next)?;
         let outgoing = inner.books.outgoing().cloned();
         outgoing.ok_or_else(|| io::Error::other("there is no report"))
     }
@@ -464,5 +464,26 @@ mod tests {
         drop(third);
         assert!(!ledger.is_awaited());
         drop(other);
+    }
+
+    #[tokio::test]
+    async fn the_portal_gets_nothing_that_the_journal_lacks() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        std::fs::create_dir(&data).unwrap();
+        let ledger = Ledger::open(&data).unwrap();
+        ledger.open_credit(3).unwrap();
+        ledger.settle(None, used(0));
+        std::fs::remove_dir_all(&data).unwrap();
+        assert!(ledger.open_credit(4).is_err());
+        assert!(ledger.begin(PAYER, 10).is_err());
+        for _ in 0..2 {
+            assert!(ledger.report().is_err());
+            assert!(ledger.messages().is_empty());
+        }
+        std::fs::create_dir(&data).unwrap();
+        ledger.lock().repair_at_ms = 0;
+        assert_eq!(ledger.messages().len(), 1);
+        assert_eq!(ledger.report().unwrap().uses.len(), 1);
     }
 }

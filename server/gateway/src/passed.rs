@@ -1,6 +1,6 @@
 //! The answer of a replica on its way to its caller.
 //!
-//! A write to the caller takes longer than all else here, so the parts that have come already go together.
+//! A write to the caller costs more than the part in it, so the parts that have come already go together.
 
 use std::io;
 use std::pin::Pin;
@@ -143,7 +143,7 @@ impl PassedAnswer {
         if let Some(parts) = self.merged.remove() {
             return Poll::Ready(Some(Ok(Frame::data(parts))));
         }
-        // An error ends the connection at once, so the bytes before it are written first.
+        // An error ends the connection at once, so the bytes before it get a turn: a caller that reads has them.
         if matches!(self.last_frame, Some(Err(_))) && !std::mem::replace(&mut self.is_flushed, true) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -251,4 +251,23 @@ fn first(end: Instant, deadline: Option<Instant>) -> Instant {
 fn last_event() -> String {
     let error = openai_error(&Refusal::Replica(Fault::Broken).problem());
     format!("\nevent: error\ndata: {error}\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_go_together_in_order_and_up_to_a_bound() {
+        let mut merged = MergedParts::default();
+        assert_eq!(merged.push(Bytes::new()), None);
+        assert_eq!(merged.remove(), None, "an empty part is no frame");
+        assert_eq!(merged.push(Bytes::from_static(b"one ")), None);
+        assert_eq!(merged.push(Bytes::from_static(b"two")), None);
+        assert_eq!(merged.remove().unwrap(), "one two");
+        assert_eq!(merged.push(Bytes::from(vec![b'a'; MERGED_BYTES - 1])), None);
+        let all = merged.push(Bytes::from_static(b"bc")).unwrap();
+        assert_eq!((all.len(), all.last()), (MERGED_BYTES + 1, Some(&b'c')));
+        assert_eq!((merged.remove(), merged.bytes), (None, 0));
+    }
 }

@@ -97,25 +97,29 @@ impl Shared {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the text of the next snapshot for the next start, and takes the snapshot over.
+    /// Takes the next snapshot over, and keeps its text for the next start.
     ///
     /// # Errors
-    /// The snapshot is an older one or has a fault, or a file cannot be written.
+    /// The snapshot is an older one or has a fault, or a file of a new number cannot be written.
     pub fn renew(&self, text: &[u8]) -> Result<(), String> {
         let snapshot = Snapshot::from_json(text).map_err(|e| e.to_string())?;
         let number = snapshot.number;
         if number <= self.snapshot_number() {
             return Err("the portal sent an older snapshot".to_owned());
         }
-        let kept = put(&self.settings.data.join(SNAPSHOT), text).map_err(|e| format!("{SNAPSHOT}: {e}"));
+        let keep = || put(&self.settings.data.join(SNAPSHOT), text).map_err(|e| format!("{SNAPSHOT}: {e}"));
+        let is_new_number = !self.has_number(snapshot.gateway_number);
         // The next start would end the credit of the new number by a file with the former one. All else does not wait for
         // the disk.
-        if kept.is_err() && !self.has_number(snapshot.gateway_number) {
-            return kept;
+        if is_new_number {
+            keep()?;
         }
         self.take_over(snapshot)?;
         tracing::debug!(number, "a snapshot is in use");
-        kept
+        if !is_new_number && let Err(error) = keep() {
+            tracing::warn!(error, "the snapshot in use is not kept for the next start");
+        }
+        Ok(())
     }
 
     /// True if the snapshot in use has this number of the gateway.
@@ -243,7 +247,7 @@ mod tests {
         // A file cannot take the place of a directory.
         std::fs::remove_file(&file).unwrap();
         std::fs::create_dir(&file).unwrap();
-        assert!(shared.renew(&text(2, 7)).is_err());
+        shared.renew(&text(2, 7)).unwrap();
         assert_eq!(shared.snapshot_number(), 2, "revocations do not wait for the disk");
         assert!(shared.renew(&text(3, 8)).is_err());
         assert_eq!((shared.snapshot_number(), books()), (2, former.clone()), "the credit stays");

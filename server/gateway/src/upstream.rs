@@ -164,11 +164,6 @@ impl Upstream {
 
     fn find_idle(&self) -> Option<Http1Connection> {
         while let Some(mut last) = self.remove_idle() {
-            if now_ms().saturating_sub(last.since_ms) >= KEEP_MS {
-                // All others are older.
-                self.lock_idle().clear();
-                return None;
-            }
             if last.connection.is_ready() {
                 return Some(last.connection);
             }
@@ -176,8 +171,18 @@ impl Upstream {
         None
     }
 
+    /// Removes the connection that was used last, if it is not too old.
     fn remove_idle(&self) -> Option<Idle> {
-        self.lock_idle().pop()
+        let mut idle = self.lock_idle();
+        let last = idle.pop()?;
+        if now_ms().saturating_sub(last.since_ms) < KEEP_MS {
+            return Some(last);
+        }
+        // All others are older. They close without the lock.
+        let old = std::mem::take(&mut *idle);
+        drop(idle);
+        drop(old);
+        None
     }
 
     fn lock_idle(&self) -> MutexGuard<'_, Vec<Idle>> {
@@ -217,7 +222,13 @@ impl Upstream {
     pub fn close_old(&self) {
         let now = now_ms();
         self.lines.close_old(now);
-        self.lock_idle().retain(|idle| now.saturating_sub(idle.since_ms) < KEEP_MS);
+        let is_kept = |idle: &Idle| now.saturating_sub(idle.since_ms) < KEEP_MS;
+        let mut idle = self.lock_idle();
+        let (kept, old): (Vec<Idle>, Vec<Idle>) = std::mem::take(&mut *idle).into_iter().partition(is_kept);
+        *idle = kept;
+        drop(idle);
+        // They close without the lock.
+        drop(old);
     }
 
     async fn connect(&self) -> Result<Http1Connection, (Progress, String)> {

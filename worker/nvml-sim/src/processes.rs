@@ -54,7 +54,7 @@ struct Sample {
 
 impl Sample {
     /// A sample of the processes now. None of them is busy without an earlier sample.
-    fn of(pids: &[c_uint], earlier: Option<&Self>) -> Self {
+    fn new(pids: &[c_uint], earlier: Option<&Self>) -> Self {
         let at = Instant::now();
         let ticks: BTreeMap<_, _> = pids.iter().map(|pid| (*pid, ticks(*pid))).collect();
         let busy = earlier.map_or_else(Vec::new, |earlier| {
@@ -70,11 +70,12 @@ fn busy_since(
     now: &BTreeMap<c_uint, u64>,
     seconds: f64,
 ) -> Vec<(c_uint, c_uint)> {
-    let used = |pid: &c_uint, now: u64| now.saturating_sub(before.get(pid).copied().unwrap_or(now));
+    let new_ticks =
+        |pid: &c_uint, ticks: u64| ticks.saturating_sub(before.get(pid).copied().unwrap_or(ticks));
     let used: Vec<(c_uint, f64)> =
-        now.iter().map(|(pid, now)| (*pid, used(pid, *now) as f64 / TICKS_A_SECOND)).collect();
-    let whole = used.iter().map(|(_, of_processor)| of_processor).sum::<f64>().max(seconds);
-    let percents = used.iter().map(|(pid, of_processor)| (*pid, (100.0 * of_processor / whole) as c_uint));
+        now.iter().map(|(pid, ticks)| (*pid, new_ticks(pid, *ticks) as f64 / TICKS_A_SECOND)).collect();
+    let whole = used.iter().map(|(_, processor_s)| processor_s).sum::<f64>().max(seconds);
+    let percents = used.iter().map(|(pid, processor_s)| (*pid, (100.0 * processor_s / whole) as c_uint));
     percents.filter(|(_, percent)| *percent > 0).collect()
 }
 
@@ -92,7 +93,7 @@ fn busy_processes(uuid: &str, pids: &[c_uint]) -> (c_ulonglong, Vec<(c_uint, c_u
     if let Some(sample) = earlier.filter(|sample| sample.at.elapsed() < RECENT) {
         return (sample.timestamp, sample.busy.clone());
     }
-    let sample = Sample::of(pids, earlier);
+    let sample = Sample::new(pids, earlier);
     let found = (sample.timestamp, sample.busy.clone());
     last.insert(uuid.to_owned(), sample);
     found

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-/// The time between the first two probes of a replica that is not ready. It doubles with each further failure, up to
-/// `SOON`: a short start is noticed at once, and a long one costs four probes a second.
+/// The time to the next probe of a replica that is not ready, after its first failure in a row. It doubles with each
+/// further one: a short start is noticed at once.
 const FIRST_MS: u64 = 10;
-const SOON: Duration = Duration::from_millis(250);
+/// The longest such time: a long start costs four probes a second.
+const LONGEST_MS: u64 = 250;
 /// The time between two probes of a ready replica.
 const LATER: Duration = Duration::from_secs(5);
 /// The failures in a row after which a replica is not ready.
@@ -33,9 +34,11 @@ impl Readiness {
 
     /// The time to the next probe of a replica that is not ready.
     const fn until_next(self) -> Duration {
-        let doublings = if self.failures > 8 { 8 } else { self.failures.saturating_sub(1) };
-        let pause = Duration::from_millis(FIRST_MS << doublings);
-        if pause.as_millis() < SOON.as_millis() { pause } else { SOON }
+        let (mut pause, mut failures) = (FIRST_MS, self.failures);
+        while failures > 1 && pause < LONGEST_MS {
+            (pause, failures) = (pause * 2, failures - 1);
+        }
+        Duration::from_millis(if pause < LONGEST_MS { pause } else { LONGEST_MS })
     }
 }
 

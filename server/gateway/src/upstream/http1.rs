@@ -1,7 +1,6 @@
 //! A connection to a replica by HTTP/1.1, which has one request at a time.
 //!
-//! The task of the caller reads and writes it. A task of its own would pass each part of an answer to that of the caller,
-//! which takes longer than all else here.
+//! The task of the caller reads and writes it. With a task of its own, each part of an answer would wake a second task.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -66,7 +65,8 @@ impl Http1Connection {
         is_ready.then_some(self)
     }
 
-    /// Leaves the reads and writes to a task of its own, for a request whose body and answer do not wait for each other.
+    /// Leaves the reads and writes to a task of its own. A body that still comes from the caller needs one: it is sent also
+    /// while nobody reads the answer.
     pub fn detach(&mut self) {
         if let Some(transfer) = self.transfer.take() {
             tokio::spawn(transfer);

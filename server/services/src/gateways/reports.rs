@@ -248,7 +248,9 @@ impl GatewaySync {
         let is_seen = row.last_seen_at.is_some_and(|at| now.millis_since(at) < SEEN_EVERY_MS);
         let is_idle = report.uses.is_empty() && report.faults.is_empty();
         let is_known = (life, number) <= last;
-        log_former_life(row, life);
+        if !is_idle {
+            log_former_life(row, life);
+        }
         let is_short = is_idle && is_seen && life == row.life && report.version == row.version;
         let (counted, is_stored) = if is_known || is_short {
             (Counted { is_new: !is_known, ..Counted::default() }, false)
