@@ -22,8 +22,8 @@ pub(super) struct Equipment {
     engine: Arc<Mutex<Engine>>,
     /// The number of committed changes of boards.
     changes: AtomicU64,
-    /// The number of changes at the begin of the last read. Locked during a read.
-    read_at: tokio::sync::Mutex<u64>,
+    /// The number of changes at the begin of the last read; absent before the first read. Locked during a read.
+    read_at: tokio::sync::Mutex<Option<u64>>,
 }
 
 impl Equipment {
@@ -51,17 +51,11 @@ impl Planner {
         request: Request,
         org: OrgId,
     ) -> Result<Option<WaitReasons>, StoreError> {
-        let ask = async || {
-            let (engine, request) = (self.state.equipment.engine.clone(), request.clone());
-            let why = move || lock(&engine).why_impossible(&request, org);
-            on_blocking_thread(why).await.unwrap_or_else(|absurd: InvalidRequest| Some(invalid(absurd)))
-        };
-        if ask().await.is_none() {
-            return Ok(None);
-        }
-        // A change of boards, or the read of another submission, may be newer than this answer.
+        // Without the boards of a change, every request seems possible.
         self.read_equipment().await?;
-        Ok(ask().await)
+        let engine = self.state.equipment.engine.clone();
+        let why = move || lock(&engine).why_impossible(&request, org);
+        Ok(on_blocking_thread(why).await.unwrap_or_else(|absurd: InvalidRequest| Some(invalid(absurd))))
     }
 
     /// Reads the nodes again, if boards changed since the last read.
@@ -69,7 +63,7 @@ impl Planner {
         let equipment = &self.state.equipment;
         let mut read_at = equipment.read_at.lock().await;
         let changes = equipment.changes.load(Ordering::SeqCst);
-        if *read_at == changes {
+        if *read_at == Some(changes) {
             return Ok(());
         }
         let version = self.next_version();
@@ -80,7 +74,7 @@ impl Planner {
         let (equipment, now) = (self.state.clone(), self.context.now());
         let facts = node_facts(nodes, (version, now), &Default::default(), &Default::default());
         on_blocking_thread(move || equipment.equipment.put(&facts, now)).await;
-        *read_at = changes;
+        *read_at = Some(changes);
         Ok(())
     }
 }

@@ -87,6 +87,17 @@ pub async fn report(setup: &IdlePortal, n: u128, driver: &str, labels: Value) {
 }
 
 #[tokio::test]
+async fn a_submission_before_the_first_pass_is_checked_against_the_nodes() {
+    for (engine, db, _location) in engines("before_a_pass").await {
+        let setup = IdlePortal::on(db).await;
+        let job = json!({"name": "train", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 600, "count": 3});
+        let refused = setup.t.post(&setup.ada, &format!("/orgs/{}/jobs", setup.org), job).await;
+        assert_eq!(refused.body["code"], "job.never_starts", "{engine}: {}", refused.body);
+        submit(&setup, json!({"count": 2})).await;
+    }
+}
+
+#[tokio::test]
 async fn the_scheduler_considers_every_job_of_a_burst() {
     for (engine, db, _location) in engines("many_at_once").await {
         let setup = IdlePortal::on(db).await;
