@@ -12,7 +12,7 @@ cd "$dir"
 "${run[@]}" "$bin/initdb" -D "$dir/data" -A trust -U postgres -E UTF8 >/dev/null
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 "${run[@]}" "$bin/pg_ctl" -D "$dir/data" -w -l "$dir/log" \
-  -o "-c listen_addresses=127.0.0.1 -p $port -k $dir -c max_connections=300 -c fsync=off -c full_page_writes=off" start >/dev/null ||
+  -o "-c listen_addresses=127.0.0.1 -p $port -k $dir -c max_connections=300 -c fsync=off -c full_page_writes=off -c autovacuum=off -c wal_level=minimal -c max_wal_senders=0" start >/dev/null ||
   { cat "$dir/log" >&2; exit 1; }
 cd - >/dev/null
 BERTH_TEST_POSTGRES="postgres://postgres@127.0.0.1:$port" "$@"

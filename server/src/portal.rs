@@ -1,5 +1,6 @@
 //! The assembly of the portal from its parts. Must not do anything itself.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use berth_access::{Ports, Terminals, Tunnels};
@@ -37,9 +38,27 @@ use rand_chacha::ChaCha20Rng;
 use crate::metrics::Metrics;
 use crate::volume_lists::decode_list;
 
-/// All parts of the portal. A clone is cheap.
+/// The portal: a shared reference to its parts. Each route and each layer of the router clones it for each request.
 #[derive(Clone)]
-pub struct Portal {
+pub struct Portal(Arc<PortalParts>);
+
+impl Deref for Portal {
+    type Target = PortalParts;
+
+    fn deref(&self) -> &PortalParts {
+        &self.0
+    }
+}
+
+impl From<PortalParts> for Portal {
+    fn from(parts: PortalParts) -> Self {
+        Self(Arc::new(parts))
+    }
+}
+
+/// All parts of the portal.
+#[derive(Clone)]
+pub struct PortalParts {
     pub context: Context,
     pub loops: Loops,
     pub idempotency: Idempotency,
@@ -157,7 +176,7 @@ impl ExternalParts {
 
 /// The accounts with their parts.
 fn accounts(context: &Context, transport: &Arc<Transport>) -> (Hasher, SecondFactors, Accounts) {
-    let hasher = Hasher::new(2);
+    let hasher = Hasher::new(2, context.settings.password_cost);
     let factors = SecondFactors::new(context.clone(), hasher.clone(), transport.clone());
     let accounts = Accounts::new(context.clone(), hasher.clone(), factors.clone());
     (hasher, factors, accounts)
@@ -233,7 +252,7 @@ impl Portal {
         let (secrets, (tunnels, terminals)) = (Secrets::new(ctx()), access(&context));
         let JobParts { planner, placements, logs, attempts, jobs, service_loop } =
             JobParts::new(&context, (&telemetry, &recordings), (&secrets, &volume_uses, &files));
-        Self {
+        Self::from(PortalParts {
             loops: loops.clone(),
             idempotency: Idempotency::new(ctx()),
             audit_log: AuditLog::new(ctx()),
@@ -300,6 +319,6 @@ impl Portal {
             tunnels,
             terminals,
             context,
-        }
+        })
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{Algorithm, Argon2, Params, Version};
+use berth_foundation::PasswordCost;
 use berth_rest::Disconnect;
 use berth_types::problems::{FieldError, Problem};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,9 +17,10 @@ use crate::{common_passwords, context_words};
 pub const MIN_CHARS: usize = 15;
 pub const MAX_CHARS: usize = 1_024;
 
-/// argon2id with OWASP's first recommendation: 19 MiB, two passes, one lane.
-fn argon2() -> Argon2<'static> {
-    Argon2::new(Algorithm::Argon2id, Version::V0x13, Params::new(19 * 1024, 2, 1, None).unwrap_or_default())
+/// argon2id with one lane. A cost outside its bounds gives the default of the library, which is that of `PasswordCost`.
+fn argon2(cost: PasswordCost) -> Argon2<'static> {
+    let params = Params::new(cost.memory_kib, cost.passes, 1, None).unwrap_or_default();
+    Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
 }
 
 /// Checks length and strength of a new password. `known` has the texts that strangers know: name and address of the
@@ -56,6 +58,8 @@ pub struct Hasher {
     places: Arc<Semaphore>,
     /// The number of computed hashes.
     computed: Arc<AtomicU64>,
+    /// The cost of new hashes. A stored hash names its own.
+    cost: PasswordCost,
 }
 
 /// A place in the queue of hashes. Its drop frees it.
@@ -86,12 +90,13 @@ impl From<HashError> for Problem {
 }
 
 impl Hasher {
-    pub fn new(max_concurrent: usize) -> Self {
+    pub fn new(max_concurrent: usize, cost: PasswordCost) -> Self {
         let max_concurrent = max_concurrent.max(1);
         Self {
             permits: Arc::new(Semaphore::new(max_concurrent)),
             places: Arc::new(Semaphore::new(max_concurrent + MAX_WAITING)),
             computed: Arc::default(),
+            cost,
         }
     }
 
@@ -142,10 +147,10 @@ impl Hasher {
         salt: [u8; 16],
         sender: &Disconnect,
     ) -> Result<String, HashError> {
+        let argon2 = argon2(self.cost);
         self.run_blocking(self.reserve()?, sender, move || {
-            let hash: PasswordHash = argon2()
-                .hash_password_with_salt(password.as_bytes(), &salt)
-                .map_err(|_| HashError::Failed)?;
+            let hash: PasswordHash =
+                argon2.hash_password_with_salt(password.as_bytes(), &salt).map_err(|_| HashError::Failed)?;
             Ok(hash.to_string())
         })
         .await?
@@ -163,14 +168,15 @@ impl Hasher {
         hash: Option<String>,
         sender: &Disconnect,
     ) -> Result<bool, HashError> {
+        let argon2 = argon2(self.cost);
         self.run_blocking(place, sender, move || {
             let Some(hash) = hash else {
                 let made: Result<PasswordHash, _> =
-                    argon2().hash_password_with_salt(password.as_bytes(), &[0; 16]);
+                    argon2.hash_password_with_salt(password.as_bytes(), &[0; 16]);
                 return Ok(made.is_err());
             };
             let hash = PasswordHash::new(&hash).map_err(|_| HashError::Failed)?;
-            Ok(argon2().verify_password(password.as_bytes(), &hash).is_ok())
+            Ok(argon2.verify_password(password.as_bytes(), &hash).is_ok())
         })
         .await?
     }
@@ -227,7 +233,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_right_password_is_verified() {
-        let hasher = Hasher::new(1);
+        let hasher = Hasher::new(1, PasswordCost::default());
         let sender = Disconnect::default();
         let hash = hasher.hash("lantern quay seven".to_owned(), [3; 16], &sender).await.unwrap();
         assert!(hash.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{hash}");
@@ -242,7 +248,7 @@ mod tests {
 
     /// A hasher with one permit, and work that holds it until the returned sender is dropped.
     async fn busy() -> (Hasher, std::sync::mpsc::Sender<()>) {
-        let hasher = Hasher::new(1);
+        let hasher = Hasher::new(1, PasswordCost::default());
         let (release, released) = std::sync::mpsc::channel::<()>();
         let (started, start) = tokio::sync::oneshot::channel();
         let holder = hasher.clone();

@@ -41,5 +41,5 @@ pub use context::Context;
 pub use credentials::SessionKey;
 pub use refusals::Refusal;
 pub use second_operator::{Gate, OperatorAct};
-pub use settings::Settings;
+pub use settings::{PasswordCost, Settings};
 pub use source::RequestSource;

@@ -69,6 +69,20 @@ pub struct OperatorProvider {
     pub role: OperatorRole,
 }
 
+/// The cost of a password's hash by argon2id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PasswordCost {
+    pub memory_kib: u32,
+    pub passes: u32,
+}
+
+impl Default for PasswordCost {
+    /// OWASP's first recommendation.
+    fn default() -> Self {
+        Self { memory_kib: 19 * 1024, passes: 2 }
+    }
+}
+
 /// The settings of the portal. They are fixed from the start on.
 #[derive(Clone)]
 pub struct Settings {
@@ -80,6 +94,7 @@ pub struct Settings {
     pub session_idle_s: i64,
     pub session_absolute_s: i64,
     pub require_factor: RequireFactor,
+    pub password_cost: PasswordCost,
     /// The provider for the single sign-on of operators. Without it they have passwords only.
     pub operator_provider: Option<OperatorProvider>,
     /// The DNS server for the records of domains. Without it the servers are those of the system.
@@ -174,6 +189,7 @@ impl Default for Settings {
             session_idle_s: 12 * 3_600,
             session_absolute_s: 14 * 86_400,
             require_factor: RequireFactor::default(),
+            password_cost: PasswordCost::default(),
             operator_provider: None,
             dns_server: None,
             data: PathBuf::from("./data"),

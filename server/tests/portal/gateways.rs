@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, Request, header};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use berth_foundation::Change;
+use berth_server::portal::PortalParts;
 use berth_server::{loops, rest};
 use berth_services::GatewaySync;
 use berth_services::gateways::{Loads, token_hash};
@@ -371,11 +372,11 @@ async fn a_report_counts_once_and_its_figures_are_bounded() {
         let (_, stranger) = t.tenant("stranger").await;
         let foreign = add_key(t, &stranger, 2, None).await;
         let recorder = Arc::new(Recorder::default());
-        let mut portal = t.portal.clone();
-        portal.gateway_sync =
-            GatewaySync::new(portal.context.clone(), portal.enrolment.clone(), recorder.clone());
-        portal.gateway_sync.refresh_snapshot().await.unwrap();
-        let router = rest::router(portal);
+        let mut parts = PortalParts::clone(&t.portal);
+        parts.gateway_sync =
+            GatewaySync::new(parts.context.clone(), parts.enrolment.clone(), recorder.clone());
+        parts.gateway_sync.refresh_snapshot().await.unwrap();
+        let router = rest::router(parts.into());
         let used = |requests: u64, key: InferenceKeyId| {
             json!({"service": service, "revision": revision, "key": key, "requests": requests, "errors": 1,
                 "prompt_tokens": 10, "completion_tokens": 20, "token_nanos": 30, "first_byte": [1, 2]})

@@ -19,8 +19,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode, header};
-use berth_foundation::Settings;
 use berth_foundation::clock::{Clock, SystemClock};
+use berth_foundation::{PasswordCost, Settings};
 use berth_server::portal::Portal;
 use berth_server::rest;
 use berth_store::accounts::Replay;
@@ -188,6 +188,8 @@ impl TestPortal {
         let settings = Settings {
             data: data.path().to_owned(),
             private_webhooks: true,
+            // Most tests sign people in, and none of them depends on the cost of a hash.
+            password_cost: PasswordCost { memory_kib: 8, passes: 1 },
             // The portal's clock is manual, but workers check the certificate with the system time.
             portal_certificate_s: 20 * 365 * 86_400,
             ..Settings::default()
