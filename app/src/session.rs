@@ -2,6 +2,9 @@
 //!
 //! The portal checks all rights; the pages only hide buttons without effect.
 
+#[cfg(feature = "hydrate")]
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use berth_types::accounts::{Me, Org, Role};
 use berth_types::ids::OrgId;
 use leptos::prelude::*;
@@ -403,10 +406,21 @@ fn unverified_banner(email: &str) -> AnyView {
     .into_any()
 }
 
+/// True after the end of the session, until the page is left.
+#[cfg(feature = "hydrate")]
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+/// Returns true after the end of the session: a page that is being left stores no input.
+#[cfg(feature = "hydrate")]
+pub fn has_ended() -> bool {
+    ENDED.load(Ordering::Relaxed)
+}
+
 /// Opens the sign-in page by a full load, so that no data of the session remains.
 pub fn load_sign_in() {
     #[cfg(feature = "hydrate")]
     if let Some(window) = web_sys::window() {
+        ENDED.store(true, Ordering::Relaxed);
         // Drafts of forms.
         if let Ok(Some(storage)) = window.session_storage() {
             // Fails only without storage.

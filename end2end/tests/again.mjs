@@ -139,6 +139,12 @@ test('the input of the form survives a reload until the launch', async () => {
   await waitFor('the name', async () => (await textbox('Name').inputValue()) === 'draft-1');
   assert.equal(await textbox('Command').inputValue(), 'echo hi');
   assert.equal(await page.getByLabel('Unit', { exact: true }).inputValue(), 'minutes');
+  // The last change needs no pause before a reload.
+  await textbox('Name').fill('draft-0');
+  await page.reload();
+  await page.getByText('Restored the input of this browser tab.').waitFor();
+  await waitFor('the last name', async () => (await textbox('Name').inputValue()) === 'draft-0');
+  await textbox('Name').fill('draft-1');
   // Another address has another first input.
   await page.goto('/launch?from=job_00000000000000000000000000');
   await awake(launchButton());

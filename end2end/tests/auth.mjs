@@ -74,6 +74,8 @@ test('the sign-out clears the drafts of the tab', async () => {
   await awake(page.getByRole('button', { name: 'Launch job' }));
   await page.getByRole('textbox', { name: 'Name', exact: true }).fill('draft-of-grace');
   await waitFor('the draft to be stored', async () => (await stored()).includes('draft-of-grace'));
+  // A change that is not stored yet at the sign-out is not stored after it.
+  await page.getByRole('textbox', { name: 'Name', exact: true }).fill('last-draft-of-grace');
   await page.getByRole('button', { name: 'Sign out' }).first().click();
   await page.waitForURL((url) => url.pathname === '/sign-in');
   assert.equal(await stored(), '');

@@ -1,5 +1,5 @@
 //! The input of the form over reloads of the page: restored after hydration, stored after each change, and
-//! removed after the launch.
+//! removed after the launch. The last change is stored when the page is left.
 
 use berth_types::ids::OrgId;
 use leptos::prelude::*;
@@ -76,6 +76,13 @@ impl KeptDraft {
             launched: StoredValue::new(false),
         };
         Effect::new(move || kept.restore(last()));
+        Effect::new(move || {
+            let listener = window_event_listener_untyped("pagehide", move |_| kept.store_latest());
+            on_cleanup(move || {
+                listener.remove();
+                kept.store_latest();
+            });
+        });
         kept
     }
 
@@ -136,6 +143,13 @@ impl KeptDraft {
                 stored_draft::put(&basis.key, None);
             }
         });
+    }
+
+    /// Stores the present input at once: the page is left.
+    fn store_latest(self) {
+        if let Some(draft) = self.latest.try_get_value() {
+            self.store(draft);
+        }
     }
 
     /// Returns the key of the stored draft, for [`Self::forget`].

@@ -91,11 +91,12 @@ pub fn find(_key: &str) -> Option<StoredDraft> {
     None
 }
 
-/// Stores a draft, or removes it with `None`. Without storage a reload loses the input.
+/// Stores a draft, or removes it with `None`. Without storage a reload loses the input. After the end of the session
+/// nothing is stored.
 pub fn put(key: &str, draft: Option<&StoredDraft>) {
     let text = draft.and_then(StoredDraft::text);
     #[cfg(feature = "hydrate")]
-    if let Some(storage) = storage() {
+    if let Some(storage) = storage().filter(|_| !crate::session::has_ended()) {
         // A full storage loses the draft.
         let _ = match text {
             Some(text) => storage.set_item(key, &text),
