@@ -258,37 +258,98 @@ export function launchBrowser() {
     args: [
       '--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
       '--disable-background-networking', '--disable-component-update', '--disable-sync',
+      // Most pages use few functions of the module.
+      '--js-flags=--wasm-lazy-compilation',
     ],
   });
 }
 
 const BROKEN_OFF = /Response body loading was aborted|^TypeError: Failed to fetch\n.*__wasm_split\.js/s;
 
-/** A page in a context of its own. `faults` gathers what went wrong in it, in words. */
-export async function openPage(browser, url, { headers, ...options } = {}) {
-  const context = await browser.newContext({ baseURL: url, reducedMotion: 'reduce', timezoneId: 'UTC', ...options });
+/** The free pages of each browser, by the settings of their contexts. The first load of a context costs a second. */
+const freePages = new WeakMap();
+
+function findFreePages(browser, settings) {
+  if (!freePages.has(browser)) freePages.set(browser, new Map());
+  const [pages, key] = [freePages.get(browser), JSON.stringify(settings)];
+  if (!pages.has(key)) pages.set(key, []);
+  return pages.get(key);
+}
+
+/** Names of a page with effects that `reset` does not undo. */
+const LASTING = new Set([
+  'addInitScript', 'clock', 'context', 'exposeBinding', 'exposeFunction', 'on', 'once', 'route', 'routeWebSocket',
+  'setExtraHTTPHeaders',
+]);
+
+/** Removes the visitor and the input from a page. False if the page cannot be used again. */
+async function reset(page, url) {
+  try {
+    // A page of the same site keeps the process.
+    await page.goto(`${url}/healthz`, { timeout: 5_000 });
+    await page.evaluate(() => [localStorage, sessionStorage].forEach((storage) => storage.clear()));
+    await page.context().clearCookies();
+    await page.context().clearPermissions();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Gathers the faults of a page, in words. The result ends that. */
+function gatherFaults(page, faults) {
+  const listeners = {
+    console(message) {
+      // A page that is left while it loads breaks off its own requests, which is no fault of it.
+      if (message.type() !== 'error' || BROKEN_OFF.test(message.text())) return;
+      faults.push(`console: ${message.text()} ${message.location().url}`);
+    },
+    pageerror: (error) => faults.push(`script: ${error.message}`),
+    async response(response) {
+      const [status, url] = [response.status(), response.url()];
+      if (status >= 500) faults.push(`${status} ${url}`);
+      if (status < 400) return;
+      // Next to the fault of the console: the question and the answer.
+      const answer = await response.text().catch(() => '');
+      const at = faults.findIndex((fault) => fault.startsWith('console:') && fault.endsWith(url));
+      if (at >= 0) faults[at] += ` ${response.request().postData()?.slice(0, 400) ?? ''} -> ${answer.slice(0, 400)}`;
+    },
+  };
+  for (const [event, listener] of Object.entries(listeners)) page.on(event, listener);
+  return () => Object.entries(listeners).forEach(([event, listener]) => page.off(event, listener));
+}
+
+/**
+ * A page with a visitor of its own. `faults` gathers what went wrong in it, in words. With `fresh` the browser has
+ * nothing of the portal yet; otherwise the page may be one of an earlier visitor, with its cache of files.
+ */
+export async function openPage(browser, url, options = {}) {
+  const { headers, fresh = false, viewport = { width: 1280, height: 720 }, colorScheme = 'light', ...more } = options;
+  const settings = { baseURL: url, reducedMotion: 'reduce', timezoneId: 'UTC', ...more };
+  const free = findFreePages(browser, settings);
+  const page = (fresh ? null : free.pop()) ?? (await (await browser.newContext(settings)).newPage());
+  await page.setViewportSize(viewport);
+  await page.emulateMedia({ media: null, colorScheme, reducedMotion: settings.reducedMotion });
   if (headers?.cookie) {
     const [name, ...value] = headers.cookie.split('=');
-    await context.addCookies([{ name, value: value.join('='), url }]);
+    await page.context().addCookies([{ name, value: value.join('='), url }]);
   }
-  const page = await context.newPage();
   const faults = [];
-  page.on('console', (message) => {
-    // A page that is left while it loads breaks off its own requests, which is no fault of it.
-    if (message.type() !== 'error' || BROKEN_OFF.test(message.text())) return;
-    faults.push(`console: ${message.text()} ${message.location().url}`);
+  const ignoreFaults = gatherFaults(page, faults);
+  let isLasting = fresh;
+  const watched = new Proxy(page, {
+    get(target, name) {
+      isLasting ||= LASTING.has(name);
+      const value = target[name];
+      return typeof value === 'function' ? value.bind(target) : value;
+    },
   });
-  page.on('pageerror', (error) => faults.push(`script: ${error.message}`));
-  page.on('response', async (response) => {
-    const [status, url] = [response.status(), response.url()];
-    if (status >= 500) faults.push(`${status} ${url}`);
-    if (status < 400) return;
-    // Next to the fault of the console: the question and the answer.
-    const answer = await response.text().catch(() => '');
-    const at = faults.findIndex((fault) => fault.startsWith('console:') && fault.endsWith(url));
-    if (at >= 0) faults[at] += ` ${response.request().postData()?.slice(0, 400) ?? ''} -> ${answer.slice(0, 400)}`;
-  });
-  return { page, faults, close: () => context.close() };
+  const close = async () => {
+    ignoreFaults();
+    if (!isLasting && (await reset(page, url))) free.push(page);
+    else await page.context().close();
+  };
+  return { page: watched, faults, close };
 }
 
 /** The page is drawn, its code has taken over, and nothing is being fetched for it. */

@@ -88,6 +88,7 @@ test('launching a job, finding why it waits, and cancelling it', async () => {
   try {
     await press(railLink('Launch'), 'Enter');
     await page.waitForURL(/\/launch$/);
+    await settled(page);
     await button(page, 'Launch job').waitFor();
     await type(textbox('Name'), 'by-keyboard');
     // The arrow chooses the next of the two.
@@ -97,12 +98,15 @@ test('launching a job, finding why it waits, and cancelling it', async () => {
     await type(textbox('Script'), 'sleep 600');
     await press(button(page, 'Launch job'), 'Enter');
     await page.waitForURL(/\/jobs\/job_/);
+    await settled(page);
     const [job] = /job_[0-9a-z]+/.exec(page.url());
 
     await press(railLink('Jobs'), 'Enter');
     await page.waitForURL(/\/jobs$/);
+    await settled(page);
     await press(page.getByRole('link', { name: 'by-keyboard', exact: true }), 'Enter');
     await page.waitForURL(new RegExp(`/jobs/${job}$`));
+    await settled(page);
     const why = page.getByRole('region', { name: 'Why this job waits' });
     await waitFor('the first reason', async () => {
       const { blockers: [first] } = await person.api('GET', `/orgs/${person.org}/jobs/${job}/explanation`);

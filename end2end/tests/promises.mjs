@@ -49,7 +49,7 @@ test('judged windows are a table with pages, at both widths', async () => {
     await page.goto(inOrg(tenant.slug, path));
     await settled(page);
     await page.getByText('The service has the promise gold since').waitFor();
-    await page.getByText('+10 % on the price of each replica that is submitted from now on').waitFor();
+    await page.getByText('+10 % on the price of each replica that is submitted with the promise').waitFor();
     await page.getByText('kept so far').waitFor();
     const rows = page.getByRole('table', { name: 'Judged windows' }).getByRole('row');
     assert.equal(await rows.count(), 51, 'the head and the first page');
@@ -106,6 +106,7 @@ test('an operator offers a promise by the keyboard, and errors are at their fiel
   await form.getByRole('combobox', { name: 'Within' }).selectOption('700 ms');
   await form.getByRole('combobox', { name: 'Window' }).selectOption('week');
   await form.getByText('Each whole week (UTC, from Thursday) counts.').waitFor();
+  await form.getByRole('textbox', { name: 'Surcharge' }).fill('12.5');
   // The portal refuses a bad name, and one in use.
   await name.fill('Silver');
   await name.press('Enter');
@@ -120,12 +121,15 @@ test('an operator offers a promise by the keyboard, and errors are at their fiel
   const { items } = await call('GET', '/operator/promises');
   assert.deepEqual(items.find((one) => one.name === 'silver').terms, {
     window: 'week',
+    surcharge_basis_points: 1_250,
     first_token: { within_ms: 700, good_ppm: 950_000, credit_basis_points: 500 },
     wake: { within_ms: 12_500, good_ppm: 900_000, credit_basis_points: 250 },
   });
   assert.equal(await cell(row('silver'), 'First token'), '95 % within 700 mscredit 5 %');
   assert.equal(await cell(row('silver'), 'Wake'), '90 % within 12.5 scredit 2.5 %');
   assert.equal(await cell(row('silver'), 'Services'), '0');
+  assert.equal(await cell(row('silver'), 'Surcharge'), '+12.5 %');
+  assert.equal(await cell(row('gold'), 'Surcharge'), '+10 %');
   assert.deepEqual(await findings(), []);
   // The two refusals are faults of the console only.
   assert.deepEqual(faults.filter((fault) => !/\b(409|422)\b/.test(fault)), []);

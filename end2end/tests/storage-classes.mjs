@@ -92,3 +92,19 @@ for (const viewport of SIZES) {
     await page.getByText('No storage classes yet.').waitFor();
   });
 }
+
+test('the reserve for bursts is set on the page of the nodes', async () => {
+  const page = await open('/operator/nodes', headers, SIZES[1]);
+  const boards = page.locator('#reserve-boards');
+  const save = page.getByRole('button', { name: 'Save reserve' });
+  await awake(save);
+  assert.equal(await boards.inputValue(), '0');
+  await boards.fill('10001');
+  await save.click();
+  await page.locator('#reserve-boards[aria-invalid="true"]').waitFor();
+  await boards.fill('4');
+  await save.click();
+  await page.getByText('Saved.').waitFor();
+  await check(page);
+  assert.deepEqual(await api(portal.url, headers)('GET', '/operator/inference-pool'), { reserve_boards: 4 });
+});

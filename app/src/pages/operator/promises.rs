@@ -47,7 +47,7 @@ fn Promises() -> impl IntoView {
     view! {
         <Page title="Promises".to_owned()>
             <p class="page__lead">
-                "A promise gives an organization credit if the platform misses a share of good cases. A service chooses one promise, and keeps its terms until another choice or the end of the offer."
+                "A promise is a least share of good cases, such as 99.9 % of the requests. If the platform does not reach it, the organization gets credit. A service has at most one promise. It keeps the terms until it chooses again, or until you retire the promise."
             </p>
             {read_only(OperatorRight::ManageMoney)}
             {answer_view(data, |promises: Vec<Promise>| view! { <PromiseList promises=promises/> }.into_any())}
@@ -70,10 +70,17 @@ pub struct PromisesState {
     /// True with the rule for a second operator.
     second_operator: ReadSignal<bool>,
     ready: ReadSignal<bool>,
+    /// The number of changes on this page. A list that was requested before the last change is older than it.
+    changes: StoredValue<u32>,
     writes: bool,
 }
 
 impl PromisesState {
+    /// Counts a change, so that an older list is ignored.
+    fn count_change(self) {
+        self.changes.update_value(|changes| *changes = changes.wrapping_add(1));
+    }
+
     /// Shows a new or changed promise, or its change request.
     fn show(self, outcome: Outcome<Promise>) {
         match outcome {
@@ -82,6 +89,7 @@ impl PromisesState {
                 self.waiting.set(Some(*request));
             }
             Outcome::Done(fresh) => {
+                self.count_change();
                 self.waiting.set(None);
                 self.status.set(format!("Services can choose {} with its present terms.", fresh.name));
                 self.promises.update(|all| {
@@ -124,14 +132,15 @@ fn PromiseList(promises: Vec<Promise>) -> impl IntoView {
         waiting: RwSignal::new(None),
         second_operator: second_operator_required(),
         ready: ready(),
+        changes: StoredValue::new(0),
         writes: may(OperatorRight::ManageMoney),
     };
     every_visible(10_000, move || {
-        let fresh = load();
+        let (changes, fresh) = (state.changes.get_value(), load());
         spawn_local(async move {
             // The next round repeats a failed request. The page may have been left meanwhile.
             if let Ok(fresh) = fresh.await
-                && state.promises.try_get_untracked().is_some()
+                && state.changes.try_get_value() == Some(changes)
             {
                 replace(state.promises, fresh);
             }
@@ -229,10 +238,16 @@ fn RetireDialog(state: PromisesState) -> impl IntoView {
     let target = state.retired;
     let retire = move |()| {
         let Some(one) = target.one.get_untracked() else { return };
-        call.run(api::services::retire_promise(one.id), move |()| {
+        let id = one.id;
+        let is_shown =
+            move || target.one.try_with_untracked(|one| one.as_ref().map(|one| one.id)) == Some(Some(id));
+        call.run_for(is_shown, api::services::retire_promise(id), move |(), shown| {
+            state.count_change();
             state.status.set(format!("{} is no longer offered.", one.name));
-            state.promises.update(|all| all.retain(|known| known.id != one.id));
-            target.open.set(false);
+            state.promises.update(|all| all.retain(|known| known.id != id));
+            if shown {
+                target.open.set(false);
+            }
         });
     };
     // The number of the list is newer than that of the opening.
@@ -253,7 +268,7 @@ fn RetireDialog(state: PromisesState) -> impl IntoView {
         >
             <p>{losing}" No service can choose it any more."</p>
             <p>
-                "The windows that have begun no longer count. Windows that have ended are still judged, and credits stay. The audit log of each organization names its services. This cannot be undone."
+                "The present windows no longer count. Windows that have ended are still judged, and credits stay. Running replicas keep the surcharge until they end. The audit log of each organization names its services. This cannot be undone."
             </p>
         </ConfirmDialog>
     }

@@ -91,7 +91,7 @@ pub fn SetPromiseDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoVie
             submit=Callback::new(submit)
         >
             <p>
-                "The service keeps the terms of today until another choice, or until the end of the offer. Windows that begin after the choice count, and a missed one gives credit by itself. After a change, the present window of the former promise no longer counts. Running replicas keep their price until they end."
+                "The service keeps the terms of today until another choice, or until the end of the offer. Windows that begin after the choice count, and a missed one gives credit by itself. After a change, the present window of the former promise no longer counts. Running replicas keep their price until they end, and their charges give no credit if they have a lower surcharge. A new revision replaces them."
             </p>
             <CallProblem call=loading beside_fields=&[]/>
             <CallProblem call=call beside_fields=&["/promise"]/>
@@ -101,6 +101,7 @@ pub fn SetPromiseDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoVie
                 error=call.field("/promise")
                 choose=Callback::new(move |id: String| {
                     call.forget("/promise");
+                    call.forget("/surcharge_basis_points");
                     choice.set(id.parse().ok());
                 })
             >
@@ -151,7 +152,7 @@ pub fn RemovePromiseDialog(live: LiveService, open: RwSignal<bool>) -> impl Into
             confirm=Callback::new(remove)
         >
             <p>
-                "The present window no longer counts. Windows that have ended are still judged, and their credits stay. Running replicas keep their price until they end, and later ones have no surcharge."
+                "The present window no longer counts. Windows that have ended are still judged, and their credits stay. Running replicas keep their surcharge until they end. Later ones have none."
             </p>
         </ConfirmDialog>
     }

@@ -44,7 +44,10 @@ pub fn replica_price_text(basis_points: u32) -> String {
     match basis_points {
         0 => "no surcharge".to_owned(),
         points => {
-            format!("{} on the price of each replica that is submitted from now on", surcharge_text(points))
+            format!(
+                "{} on the price of each replica that is submitted with the promise",
+                surcharge_text(points)
+            )
         }
     }
 }
@@ -174,11 +177,11 @@ mod tests {
         assert_eq!(replica_price_text(0), "no surcharge");
         assert_eq!(
             replica_price_text(1_000),
-            "+10 % on the price of each replica that is submitted from now on"
+            "+10 % on the price of each replica that is submitted with the promise"
         );
         assert_eq!(
             replica_price_text(25),
-            "+0.25 % on the price of each replica that is submitted from now on"
+            "+0.25 % on the price of each replica that is submitted with the promise"
         );
     }
 

@@ -222,7 +222,7 @@ pub fn TrafficDialog(
             submit=Callback::new(submit)
         >
             <p>
-                "Another part than the present one stays until a person changes it: automatic steps end. The live revision answers the other requests. With 100 % this revision becomes the live one without keys of its own, and the former one ends its last requests."
+                "The live revision answers the other requests. If you change the part, automatic steps end, and the part stays until a person changes it. With 100 % this revision becomes the live one and has no keys of its own. The former live revision ends its last requests."
             </p>
             <CallProblem call=call beside_fields=FIELDS/>
             <NumberField

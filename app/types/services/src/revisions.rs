@@ -186,8 +186,8 @@ impl Default for RolloutRule {
 pub struct PutTraffic {
     /// The revision on its way to become live, by its number.
     pub revision: i64,
-    /// Its part of the requests, 0 to 100; the live revision has the rest. With 100 it becomes live. Another part than the
-    /// present one stays until a person changes it; with the present one the steps of a canary go on.
+    /// Its part of the requests, 0 to 100; the live revision has the rest. With 100 it becomes live. A different part
+    /// ends the steps of a canary and stays until a person changes it; with the present one the steps go on.
     #[cfg_attr(feature = "schema", schemars(range(max = 100)))]
     pub percent: u8,
     /// The inference keys of the organization whose requests all go to the revision while it is a canary with a ready

@@ -9,6 +9,7 @@ use berth_store::services::promises::{self as rows, StoredChoice, StoredPromise,
 use berth_store::{self as store, Tx};
 use berth_types::Page;
 use berth_types::accounts::Role;
+use berth_types::documents::surcharge_text;
 use berth_types::ids::{OrgId, ServiceId};
 use berth_types::lists::ListOptions;
 use berth_types::problems::Problem;
@@ -57,8 +58,9 @@ fn check_surcharge(accepted: Option<u32>, class: &StoredPromise) -> Result<(), P
         return Ok(());
     }
     let detail = format!(
-        "The surcharge of the promise {} is {surcharge} basis points now. Read its terms again.",
-        class.name
+        "The surcharge of the promise {} is {} ({surcharge} basis points) now. Read its terms again.",
+        class.name,
+        surcharge_text(surcharge),
     );
     Err(Problem::invalid_field("/surcharge_basis_points", detail))
 }

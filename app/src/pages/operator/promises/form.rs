@@ -23,6 +23,7 @@ const SURCHARGE_FIELD: &str = "/terms/surcharge_basis_points";
 const SHARE: &str =
     "Enter a percentage from 0.0001 to 100, such as 99.9. For no promise leave all fields empty.";
 const WITHIN: &str = "Enter a time from 0.001 to 900 seconds.";
+const CHOOSE_TIME: &str = "Choose a time.";
 const CREDIT: &str = "Enter a percentage from 0 to 100, such as 2.5, with at most two decimals.";
 
 /// The input of a part: percentages, and a time in seconds. A part without input is not promised.
@@ -83,10 +84,10 @@ impl Errors {
     }
 
     /// Parses a part with a time; `None` without input.
-    fn time(&mut self, part: &str, input: &PartInput) -> Option<PromisedTime> {
+    fn time(&mut self, part: &str, input: &PartInput, detail: &'static str) -> Option<PromisedTime> {
         let PromisedShare { good_ppm, credit_basis_points } = self.share(part, input)?;
         let pointer = format!("/terms/{part}/within_ms");
-        let within_ms = self.number(&input.within, 1_000, (1, MAX_WAKE_MS), (pointer, WITHIN));
+        let within_ms = self.number(&input.within, 1_000, (1, MAX_WAKE_MS), (pointer, detail));
         Some(PromisedTime { within_ms, good_ppm, credit_basis_points })
     }
 }
@@ -103,8 +104,8 @@ fn parse(window: PromiseWindow, surcharge: &str, parts: &[PartInput; 3]) -> Resu
         errors.number(surcharge, 10_000, surcharges, (SURCHARGE_FIELD.to_owned(), CREDIT));
     let [availability, first_token, wake] = parts;
     let availability = errors.share("availability", availability);
-    let first_token = errors.time("first_token", first_token);
-    let wake = errors.time("wake", wake);
+    let first_token = errors.time("first_token", first_token, CHOOSE_TIME);
+    let wake = errors.time("wake", wake, WITHIN);
     if availability.is_none() && first_token.is_none() && wake.is_none() {
         errors.0.push(Wrong::new("/terms", "Promise availability, first tokens or wakes."));
     }
@@ -162,7 +163,7 @@ impl PartForm {
                         id=format!("promise-{id}-credit")
                         unit="%"
                         value=self.credit
-                        hint="For a miss, of the charges of the window."
+                        hint="The part of the charges of the window that a miss gives back."
                         error=call.field(credit)
                     />
                 </div>
@@ -223,19 +224,29 @@ pub fn PromiseDialog(state: PromisesState) -> impl IntoView {
             Err(errors) => return call.problem.set(Some(Problem::invalid(errors))),
         };
         let name = name.with_untracked(|name| name.trim().to_owned());
-        let done = move |outcome: Outcome<Promise>| {
+        let one = state.chosen.get_untracked();
+        let id = one.as_ref().map(|one| one.id);
+        let is_shown =
+            move || state.chosen.try_with_untracked(|one| one.as_ref().map(|one| one.id)) == Some(id);
+        let done = move |outcome: Outcome<Promise>, shown: bool| {
             key.reset();
             state.show(outcome);
-            state.editing.set(false);
+            if shown {
+                state.editing.set(false);
+            }
         };
-        match state.chosen.with_untracked(|one| one.as_ref().map(|one| one.id)) {
+        match one {
             None => {
                 let body = NewPromise { name, terms };
-                call.run(api::services::create_promise(&body, key.for_body(&body)), done);
+                call.run_for(is_shown, api::services::create_promise(&body, key.for_body(&body)), done);
             }
-            Some(id) => {
-                let body = PatchPromise { name: Some(name), terms: Some(terms) };
-                call.run(api::services::change_promise(id, &body), done);
+            Some(one) => {
+                // The change of another operator stays.
+                let body = PatchPromise {
+                    name: (one.name != name).then_some(name),
+                    terms: (one.terms != terms).then_some(terms),
+                };
+                call.run_for(is_shown, api::services::change_promise(one.id, &body), done);
             }
         }
     };
@@ -281,7 +292,14 @@ pub fn PromiseDialog(state: PromisesState) -> impl IntoView {
             submit=Callback::new(submit)
         >
             <p>
-                "The terms apply to later choices. Services that have the promise keep its former terms until they choose it again. A part without input is not promised."
+                {move || {
+                    state
+                        .chosen
+                        .with(Option::is_some)
+                        .then_some(
+                            "The change applies to later choices. Services that have the promise keep its former terms until they choose it again. ",
+                        )
+                }} "A part without input is not promised."
             </p>
             <EffectTime waits=state.second_operator at_once="Services can choose the promise at once."/>
             <CallProblem call=call beside_fields=FIELDS/>
@@ -306,21 +324,21 @@ pub fn PromiseDialog(state: PromisesState) -> impl IntoView {
                 id="promise-surcharge"
                 unit="%"
                 value=surcharge
-                hint="On the price of each replica that is submitted with the promise."
+                hint="Added to the price of each replica that is submitted with the promise."
                 error=call.field(SURCHARGE_FIELD)
             />
             {availability.fields(
-                ("availability", "Availability", "Of requests without a fault of the platform."),
+                ("availability", "Availability", "The least share of requests without a fault of the platform."),
                 (call, "/terms/availability/good_ppm", "/terms/availability/credit_basis_points"),
                 None,
             )}
             {first_token.fields(
-                ("first-token", "First token", "Of answers with the first byte in time."),
+                ("first-token", "First token", "The least share of answers whose first byte comes in time."),
                 (call, "/terms/first_token/good_ppm", "/terms/first_token/credit_basis_points"),
                 Some(first_token_field(first_token.within, call)),
             )}
             {wake.fields(
-                ("wake", "Wake", "Of wakes with devices in time."),
+                ("wake", "Wake", "The least share of wakes that get devices in time."),
                 (call, "/terms/wake/good_ppm", "/terms/wake/credit_basis_points"),
                 Some(wake_time),
             )}
