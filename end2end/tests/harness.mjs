@@ -2,7 +2,7 @@
 // A demo is started once for all files by end2end/tools/browser-tests.mjs; a file run by itself
 // starts its own. CHROMIUM names another browser than /usr/bin/chromium.
 import { spawn } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomInt } from 'node:crypto';
 import { mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -13,14 +13,15 @@ import { chromium } from 'playwright-core';
 export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
 const DIST = resolve(process.env.DIST || join(ROOT, 'target/dist'));
 
-/** A port that was free a moment ago. */
+/** A free port below those of outgoing connections, so that none of them gets it meanwhile. */
 export function freePort() {
-  return new Promise((done, failed) => {
-    const server = createServer().on('error', failed);
-    server.listen(0, '127.0.0.1', () => {
-      const { port } = server.address();
-      server.close(() => done(port));
-    });
+  return new Promise((done) => {
+    const attempt = () => {
+      const port = randomInt(20_000, 32_000);
+      const server = createServer().on('error', attempt);
+      server.listen(port, '127.0.0.1', () => server.close(() => done(port)));
+    };
+    attempt();
   });
 }
 

@@ -27,9 +27,9 @@ from attack_cases import Case, Cases, Route
 from attack_victim import NARROW, READERS, STRANGERS, Description, Victim, changed_paths
 from attack_wire import Answer, curl, exchange
 from fuzz import SCHEMATHESIS, demo, end_demo, wait_for_demo
-from processes import Service
+from processes import Service, free_port
 from rest import Api, Failed
-from worker_bench import ROOT, MakeRow, Row, free_port
+from worker_bench import ROOT, MakeRow, Row
 
 REPLAYS = ROOT / "target/attack"
 SETTLE_S, POLL_S, MEMORY_MB = 60.0, 0.5, 20.0

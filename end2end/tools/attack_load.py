@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fuzz import demo, end_demo, wait_for_demo
+from processes import free_port
 from rest import Api, Failed
 from sse import events
-from worker_bench import ENDED, SLICE, MakeRow, Row, free_port
+from worker_bench import ENDED, SLICE, MakeRow, Row
 
 CONNECTIONS, SIGN_INS, JOBS, JOB_LIMIT_S = 1_000, 400, 60, 60
 # A sender of its own for each hundred: one network alone has a share of the connections.

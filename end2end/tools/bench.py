@@ -14,7 +14,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -41,6 +40,7 @@ import service_chaos
 import worker_bench
 import terminal_bench
 import troughs_bench
+from processes import free_port
 from rest import Api, Failed, find_json, put_json
 from sse import Splitter, events, request
 
@@ -55,12 +55,6 @@ def row(name: str, value: float | None, unit: str, goal: float | None, *, least:
     met = None if value is None or goal is None else value >= goal if least else value <= goal
     value = None if value is None else round(value, 1)
     return {"name": name, "value": value, "unit": unit, "goal": goal, "met": met} | ({"note": note} if note else {})
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Stack:

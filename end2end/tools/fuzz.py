@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from processes import Service
+from processes import Service, free_port
 from rest import Failed
-from worker_bench import ROOT, MakeRow, Row, free_port
+from worker_bench import ROOT, MakeRow, Row
 
 TOOLS = ROOT / "end2end/tools"
 SCHEMATHESIS = ROOT / "target/tools/schemathesis"

@@ -23,10 +23,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from processes import Service, adopt_orphans
+from processes import Service, adopt_orphans, free_port
 from rest import Failed
 from service_site import ServiceSite, obstacle
-from worker_bench import DEADLINE_S, ROOT, MakeRow, Row, free_port, wait_for
+from worker_bench import DEADLINE_S, ROOT, MakeRow, Row, wait_for
 
 SECONDS, STREAMS = int(os.environ.get("BENCH_GATEWAY_SECONDS") or 10), int(os.environ.get("BENCH_STREAMS") or 1_000)
 CONNECTIONS, REPLICAS, TOKENS_PER_S, WAKES = 32, 2, 50, 5

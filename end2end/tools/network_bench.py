@@ -25,10 +25,10 @@ from contextlib import ExitStack, closing
 from datetime import datetime
 from typing import Any
 
-from processes import adopt_orphans
+from processes import adopt_orphans, free_port
 from rest import Failed
 from sse import events
-from worker_bench import DEADLINE_S, ENDED, MakeRow, Row, Site, Way, free_port, wait_for
+from worker_bench import DEADLINE_S, ENDED, MakeRow, Row, Site, Way, wait_for
 
 JOBS, VOLUMES = int(os.environ.get("BENCH_NETWORK_JOBS") or 200), int(os.environ.get("BENCH_VOLUMES") or 3)
 # The blocks of jobs alternate, so a slow minute of the machine meets both kinds.

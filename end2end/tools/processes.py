@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterable
@@ -16,6 +18,18 @@ STOP_S, POLL_S = 8.0, 0.05
 ORPHANS_STOP_S = 12.0
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 libc = ctypes.CDLL(None, use_errno=True)
+
+
+def free_port() -> int:
+    """A free port below those of outgoing connections, so that none of them gets it meanwhile."""
+    while True:
+        with socket.socket() as probe:
+            port = random.randrange(20_000, 32_000)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 class Service:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import gateways
-from processes import Service
+from processes import Service, free_port
 from rest import Failed
-from worker_bench import DEADLINE_S, DIST, SLICE, Site, free_port, wait_for
+from worker_bench import DEADLINE_S, DIST, SLICE, Site, wait_for
 
 NODE = "quay"
 # Bytes of one part of an upload.

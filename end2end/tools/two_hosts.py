@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from processes import free_port
 from rest import Api, Failed
 from virtual_host import OUTSIDE, SUITE, Machine, System, check, join_line
-from worker_bench import DEADLINE_S, ENDED, Site, free_port, wait_for
+from worker_bench import DEADLINE_S, ENDED, Site, wait_for
 
 NAMES, ADDRESSES = ("node-1", "node-2"), ("10.77.0.1", "10.77.0.2")
 # An address of node-2.

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from processes import Service
+from processes import Service, free_port
 from rest import Failed
-from worker_bench import Site, free_port, wait_for
+from worker_bench import Site, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = os.environ.get("HOST_SUITE") or "bookworm"

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from processes import POLL_S, Service, adopt_orphans, stop_orphans
+from processes import POLL_S, Service, adopt_orphans, free_port, stop_orphans
 from rest import Api, Failed, find_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,12 +36,6 @@ MakeRow = Callable[..., Row]
 
 def boottime_ms() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for(what: str, found: Callable[[], Any], poll_s: float = POLL_S, deadline_s: float = DEADLINE_S) -> Any:

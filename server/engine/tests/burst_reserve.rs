@@ -282,3 +282,26 @@ fn a_run_on_nodes_of_two_groups_completes_both_reserves() {
     put_burst_reserve(&mut e, 1);
     assert_eq!(reclaimed(&e.pass(at(600))), [job_id(1)]);
 }
+
+#[test]
+fn in_a_large_cluster_a_job_that_leaves_the_reserve_preempts_outside_of_it() {
+    // The younger job costs less, and runs on the node for inference.
+    for (others, stopped) in [(254, 2), (255, 1)] {
+        let mut e = reserving(1, 2);
+        put(&mut e, 2, NodePool::Both, MODEL, 1);
+        (3..3 + others).for_each(|n| put(&mut e, n, NodePool::Training, "A100-40GB", 1));
+        for (n, now) in [(1, 10), (2, 500)] {
+            submit(&mut e, JobFacts { priority: Priority::Low, ..job(n, Work::Preemptible) });
+            assert_eq!(starts(&e.pass(at(now))), [job_id(n)]);
+        }
+        borrow(&mut e, 3);
+        // A search visits few nodes in each pass.
+        let decisions: Vec<Decision> = (0..16).flat_map(|n| e.pass(at(600 + n))).collect();
+        let victim = |d: &Decision| match d {
+            Decision::Preempt { victim, for_job } if *for_job == Some(job_id(3)) => Some(victim.job),
+            _ => None,
+        };
+        let victims: Vec<JobId> = decisions.iter().filter_map(victim).collect();
+        assert_eq!(victims, [job_id(stopped)], "{others}: {decisions:?}");
+    }
+}

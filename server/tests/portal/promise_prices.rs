@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use sqlx::Connection;
 
 use crate::common::engines;
-use crate::idle_portal::IdlePortal;
-use crate::operations::{items, job};
-use crate::promises::gold;
-use crate::services::create;
+use crate::idle_portal::{HOUR, IdlePortal};
+use crate::operations::{items, job, submit};
+use crate::promises::{LATE_S, Promised, gold};
+use crate::services::{create, run};
 
 /// The class of other tests with a surcharge.
 fn priced(basis_points: u32) -> Value {
@@ -142,6 +142,27 @@ async fn an_ended_replica_is_charged_with_its_surcharge_on_a_line_of_its_own() {
         let lines = statement.expect(200)["lines"].clone();
         assert_eq!(lines, json!([line(1_000_000, 5_001), promised]), "{engine}");
         one.setup.assert_books_balance().await;
+    }
+}
+
+#[tokio::test]
+async fn replicas_with_a_lower_surcharge_than_the_choice_give_no_credit() {
+    for (engine, db, location) in engines("promise_lower").await {
+        let one = Promised::new(db, location, priced(1_000)).await;
+        for (surcharge, charged_micros) in [(0, 1_000), (999, 2_000), (1_000, 4_000), (1_250, 8_000)] {
+            let job = submit(&one.setup, json!({"max_duration_s": 60})).await;
+            let sql = format!("UPDATE jobs SET surcharge_basis_points = {surcharge} WHERE id = '{job}'");
+            assert_eq!(run(&one.location, sql).await, 1, "{engine}");
+            let at = one.begin.plus_seconds(60);
+            one.charge_job(job.parse().unwrap(), at, (charged_micros, charged_micros / 10)).await;
+        }
+        one.add_use(0, 100, 50, 0).await;
+        one.go_to(HOUR + LATE_S);
+        one.judge().await;
+        let credits = one.credits().await;
+        // A tenth of the 10,800 micro-units of the two replicas with the surcharge.
+        assert_eq!(credits.len(), 1, "{engine}: {credits:?}");
+        assert_eq!(credits[0]["amount_micros"], 1_080, "{engine}");
     }
 }
 

@@ -164,9 +164,14 @@ impl Promised {
 
     /// Charges a job of a replica seconds after the begin, with a credit for time without evidence.
     pub async fn charge_at(&self, seconds: i64, charged_micros: i64, credited_micros: i64) {
-        let context = &self.setup.t.portal.context;
         let at = self.begin.plus_seconds(seconds);
-        let job: JobId = context.new_id(at);
+        let job: JobId = self.setup.t.portal.context.new_id(at);
+        self.charge_job(job, at, (charged_micros, credited_micros)).await;
+    }
+
+    /// Makes a job one of a replica, with a charge and a credit for time without evidence.
+    pub async fn charge_job(&self, job: JobId, at: Timestamp, (charged_micros, credited_micros): (i64, i64)) {
+        let context = &self.setup.t.portal.context;
         let sql = format!(
             "INSERT INTO service_jobs (job_id, service_id, created_at) VALUES ('{job}', '{}', {})",
             self.id,

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -117,9 +118,11 @@ pub fn worker(data: &Path, portal: &str, join: &str) -> ChildGuard {
     ChildGuard(child)
 }
 
-/// Returns a recently free address, for a portal that restarts on it.
+/// Returns an address for a portal that restarts on it. No other program has its IP, so none gets its port meanwhile.
 pub fn free_address() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    static ADDRESSES: AtomicU32 = AtomicU32::new(0);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    format!("127.{}.{high}.{low}:8081", 100 + ADDRESSES.fetch_add(1, Ordering::Relaxed) % 100)
 }
 
 /// The usual time for a state of the system to come about.
