@@ -4,6 +4,7 @@
 //! probability that a next request can use the free part of a board. The model knows past requests only.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use berth_mig::{boards, cover, masks};
 
@@ -76,12 +77,10 @@ struct Table {
     sliced: Vec<f32>,
 }
 
+/// The tables of all models in one version. Costs by different versions cannot be compared: a change of the
+/// mix changes the costs of all nodes.
 #[derive(Debug, Clone, Default)]
-pub struct DemandModel {
-    counts: HashMap<RequestClass, f64>,
-    weight: f64,
-    observed: u64,
-    built_at: u64,
+pub struct DemandTables {
     version: u32,
     /// The most frequent classes with their probabilities.
     classes: Vec<(RequestClass, f64)>,
@@ -89,14 +88,19 @@ pub struct DemandModel {
     pressure: Vec<f64>,
 }
 
-impl DemandModel {
-    /// A number that grows with each change of the tables.
-    pub fn version(&self) -> u32 {
-        self.version
-    }
+#[derive(Debug, Clone, Default)]
+pub struct DemandModel {
+    counts: HashMap<RequestClass, f64>,
+    weight: f64,
+    observed: u64,
+    built_at: u64,
+    newest: Arc<DemandTables>,
+}
 
-    pub fn classes(&self) -> &[(RequestClass, f64)] {
-        &self.classes
+impl DemandModel {
+    /// The newest tables.
+    pub fn tables(&self) -> &Arc<DemandTables> {
+        &self.newest
     }
 
     /// Counts a request.
@@ -136,19 +140,31 @@ impl DemandModel {
             kept += 1;
         }
         classes.truncate(kept);
-        let before =
-            |class: &RequestClass| self.classes.iter().find(|(c, _)| c == class).map_or(0.0, |(_, q)| *q);
+        let before = |class: &RequestClass| {
+            self.newest.classes.iter().find(|(c, _)| c == class).map_or(0.0, |(_, q)| *q)
+        };
         let moved: f64 = classes.iter().map(|(k, q)| (q - before(k)).abs()).sum();
-        if moved < LEAST_CHANGE && self.tables.len() == cluster.models().len() {
+        if moved < LEAST_CHANGE && self.newest.tables.len() == cluster.models().len() {
             return false;
         }
-        self.version += 1;
-        self.pressure = pressure;
-        self.classes = classes;
-        self.tables = (0..cluster.models().len())
-            .map(|m| self.table(u8::try_from(m).unwrap_or(u8::MAX), cluster, horizon))
+        let version = self.newest.version + 1;
+        let mut newest = DemandTables { version, classes, tables: Vec::new(), pressure };
+        newest.tables = (0..cluster.models().len())
+            .map(|m| newest.table(u8::try_from(m).unwrap_or(u8::MAX), cluster, horizon))
             .collect();
+        self.newest = Arc::new(newest);
         true
+    }
+}
+
+impl DemandTables {
+    /// A number that grows with each change of the tables.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    pub fn classes(&self) -> &[(RequestClass, f64)] {
+        &self.classes
     }
 
     /// The demand of requests that accept some models only for this model, divided by the model's part of the
@@ -267,7 +283,7 @@ fn sliced_table(board: usize, here: &[&(RequestClass, f64)], sum: f64, requests:
         .collect()
 }
 
-/// The pressure on each model; see [`DemandModel::pressure`].
+/// The pressure on each model; see [`DemandTables::pressure`].
 fn pressure(classes: &[(RequestClass, f64)], cluster: &Cluster) -> Vec<f64> {
     let models = cluster.models();
     let mut capacity = vec![0.0; models.len()];

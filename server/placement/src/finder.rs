@@ -1,14 +1,17 @@
 //! The search for the best node for a shape, by cached costs.
 //!
 //! The finder caches the cost of a shape on every node and recomputes it only for changed nodes. The time of
-//! an answer depends on the number of changes, not of nodes. The finder must not change the cluster.
+//! an answer depends on the number of changes, not of nodes. All costs of a shape come from the same tables of
+//! the demand model: after a change of the tables the finder computes the new costs beside the old ones, some
+//! nodes at each call, and uses them once they are complete. The finder must not change the cluster.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use berth_mig::Instance;
 
 use crate::cluster::{ANYBODY, Cluster, NodeIx, Part, Slot, View};
-use crate::demand::DemandModel;
+use crate::demand::{DemandModel, DemandTables};
 use crate::pools::prefers;
 use crate::scoring::{Policy, ScoredPlace, ScoringInput};
 use crate::shape::{Device, Shape};
@@ -21,29 +24,78 @@ const MAX_SHAPES: usize = 2_048;
 const FEW_SHARED_NODES: usize = 64;
 const NO_FIT: u64 = u64::MAX;
 
+/// The costs of a shape on the first nodes of the cluster, all by the same tables.
+#[derive(Debug, Clone, Default)]
+struct NodeCosts {
+    demand: Arc<DemandTables>,
+    nodes: Vec<u64>,
+}
+
 #[derive(Debug, Clone, Default)]
 struct Costs {
     /// The change of the cluster up to which the costs are right.
     changes: u64,
-    demand: u32,
     last_use: u64,
-    nodes: Vec<u64>,
+    current: NodeCosts,
     blocks: Vec<u64>,
     dirty: Vec<u32>,
-    /// The first node with a cost by an older demand, which is good enough for a while.
-    stale: usize,
+    /// The costs by newer tables, until they are known for all nodes.
+    next: Option<NodeCosts>,
 }
 
-/// Costs by an older demand that one call recomputes.
-const REFRESHED: usize = 128;
+/// Costs by newer tables that one call computes.
+const REFRESHED: usize = 512;
 
 impl Costs {
     fn recompute_block(&mut self, block: usize) {
-        let nodes = self.nodes.get(block * BLOCK..).unwrap_or(&[]);
+        let nodes = self.current.nodes.get(block * BLOCK..).unwrap_or(&[]);
         let least = nodes.iter().take(BLOCK).copied().min().unwrap_or(NO_FIT);
         if let Some(slot) = self.blocks.get_mut(block) {
             *slot = least;
         }
+    }
+
+    fn recompute_all_blocks(&mut self) {
+        self.blocks = vec![NO_FIT; self.current.nodes.len().div_ceil(BLOCK)];
+        (0..self.blocks.len()).for_each(|b| self.recompute_block(b));
+    }
+
+    /// Updates the cost on a changed node.
+    fn update(&mut self, at: usize, cost: u64) {
+        let Some(slot) = self.current.nodes.get_mut(at).filter(|slot| **slot != cost) else { return };
+        let before = std::mem::replace(slot, cost);
+        let block = at / BLOCK;
+        match self.blocks.get_mut(block) {
+            Some(least) if cost <= *least => *least = cost,
+            Some(least) if before == *least => self.dirty.push(u32::try_from(block).unwrap_or(0)),
+            _ => {}
+        }
+    }
+
+    /// Computes more of the costs by newer tables, and uses them once they are complete. A computation that has begun
+    /// is finished first, so tables that change often do not keep old costs in use.
+    fn refresh(
+        &mut self,
+        newest: &Arc<DemandTables>,
+        count: usize,
+        cost_at: impl Fn(usize, &DemandTables) -> u64,
+    ) {
+        if self.next.is_none() && self.current.demand.version() == newest.version() {
+            return;
+        }
+        let mut next = self
+            .next
+            .take()
+            .unwrap_or_else(|| NodeCosts { demand: Arc::clone(newest), nodes: Vec::with_capacity(count) });
+        let known = next.nodes.len();
+        next.nodes.extend((known..count.min(known + REFRESHED)).map(|at| cost_at(at, &next.demand)));
+        if next.nodes.len() < count {
+            self.next = Some(next);
+            return;
+        }
+        self.current = next;
+        self.dirty.clear();
+        self.recompute_all_blocks();
     }
 
     fn best(&self, allowed: &dyn Fn(NodeIx) -> bool) -> Option<NodeIx> {
@@ -52,7 +104,7 @@ impl Costs {
             if *least >= found.0 {
                 continue;
             }
-            let nodes = self.nodes.get(block * BLOCK..).unwrap_or(&[]).iter().take(BLOCK);
+            let nodes = self.current.nodes.get(block * BLOCK..).unwrap_or(&[]).iter().take(BLOCK);
             for (index, cost) in nodes.enumerate() {
                 let node = u32::try_from(block * BLOCK + index).unwrap_or(u32::MAX);
                 if *cost < found.0 && allowed(NodeIx(node)) {
@@ -92,8 +144,9 @@ impl<P: Policy> Finder<P> {
     pub fn best(&self, cluster: &Cluster, shape: &Shape, allowed: &dyn Fn(NodeIx) -> bool) -> Option<NodeIx> {
         let costs = self.costs.get(&cache_key(cluster, shape))?;
         let best = costs.best(allowed);
-        let own = self.own_shared(cluster, shape).filter(|(_, node)| allowed(*node)).min();
-        match (best.and_then(|n| Some((*costs.nodes.get(n.0 as usize)?, n))), own) {
+        let demand = &costs.current.demand;
+        let own = self.own_shared(cluster, shape, demand).filter(|(_, node)| allowed(*node)).min();
+        match (best.and_then(|n| Some((*costs.current.nodes.get(n.0 as usize)?, n))), own) {
             (Some(a), Some(b)) => Some(a.min(b).1),
             (a, b) => a.or(b).map(|(_, node)| node),
         }
@@ -106,7 +159,7 @@ impl<P: Policy> Finder<P> {
 
     /// Returns true if a share fits on some board with shares of its organization.
     pub fn fits_beside_own(&self, cluster: &Cluster, shape: &Shape) -> bool {
-        self.own_shared(cluster, shape).next().is_some()
+        self.own_shared(cluster, shape, self.demand.tables()).next().is_some()
     }
 
     /// The nodes on which a share fits beside shares of its organization, with their costs. The cached costs
@@ -115,14 +168,13 @@ impl<P: Policy> Finder<P> {
         &'a self,
         cluster: &'a Cluster,
         shape: &'a Shape,
+        demand: &'a DemandTables,
     ) -> impl Iterator<Item = (u64, NodeIx)> + 'a {
         let sharer = if let Device::Share { sharer, .. } = shape.device { sharer } else { 0 };
-        let cx = ScoringInput { models: cluster.models(), demand: &self.demand };
+        let cx = ScoringInput { models: cluster.models(), demand };
         let cost = move |node: NodeIx| {
-            let view = cluster.node(node)?.view();
-            let fits = shape.may_fit(view, cx.models);
-            let cost = fits.then(|| self.policy.cost(view, shape, &cx)).flatten()?;
-            Some((with_own_first(view, shape, cost), node))
+            let cost = cost_on(&self.policy, cluster.node(node)?.view(), shape, &cx);
+            (cost != NO_FIT).then_some((cost, node))
         };
         let searched =
             if cluster.shared_node_count(sharer) <= FEW_SHARED_NODES { FEW_SHARED_NODES } else { 0 };
@@ -132,10 +184,10 @@ impl<P: Policy> Finder<P> {
     /// Every node on which the shape fits, with its cost, as of the last [`Finder::sync`] of this shape.
     pub fn all(&self, cluster: &Cluster, shape: &Shape) -> Vec<(u64, NodeIx)> {
         let Some(costs) = self.costs.get(&cache_key(cluster, shape)) else { return Vec::new() };
-        let fits = costs.nodes.iter().enumerate().filter(|(_, cost)| **cost != NO_FIT);
+        let fits = costs.current.nodes.iter().enumerate().filter(|(_, cost)| **cost != NO_FIT);
         let mut all: Vec<(u64, NodeIx)> =
             fits.filter_map(|(index, cost)| Some((*cost, NodeIx(u32::try_from(index).ok()?)))).collect();
-        all.extend(self.own_shared(cluster, shape));
+        all.extend(self.own_shared(cluster, shape, &costs.current.demand));
         all.sort_unstable_by_key(|(cost, node)| (*node, *cost));
         all.dedup_by_key(|(_, node)| *node);
         all
@@ -143,7 +195,7 @@ impl<P: Policy> Finder<P> {
 
     /// The offer of the policy on a view of a node.
     pub fn offer(&self, cluster: &Cluster, view: &View, shape: &Shape) -> Option<ScoredPlace> {
-        let cx = ScoringInput { models: cluster.models(), demand: &self.demand };
+        let cx = ScoringInput { models: cluster.models(), demand: self.demand.tables() };
         let place = shape.may_fit(view, cluster.models()).then(|| self.policy.offer(view, shape, &cx));
         let place = place.flatten()?;
         Some(ScoredPlace { cost: with_own_first(view, shape, place.cost), ..place })
@@ -160,61 +212,50 @@ impl<P: Policy> Finder<P> {
             self.costs.remove(&oldest);
         }
         let Self { policy, demand, costs, uses } = self;
-        let cx = ScoringInput { models: cluster.models(), demand };
         let costs = costs.entry(*shape).or_default();
         costs.last_use = *uses;
-        let cost_on = |view: &View| {
-            let fits = shape.may_fit(view, cx.models);
-            let cost = fits.then(|| policy.cost(view, shape, &cx)).flatten();
-            cost.map_or(NO_FIT, |cost| with_own_first(view, shape, cost))
+        let cost_at = |at: usize, demand: &DemandTables| {
+            let cx = ScoringInput { models: cluster.models(), demand };
+            cluster.nodes().get(at).map_or(NO_FIT, |n| cost_on(policy, n.view(), shape, &cx))
         };
         let count = cluster.nodes().len();
         let changed = cluster
             .changed_since(costs.changes)
-            .filter(|changed| costs.nodes.len() == count && changed.len() < count);
+            .filter(|changed| costs.current.nodes.len() == count && changed.len() < count);
+        let newest = demand.tables();
         match changed {
             None => {
-                costs.nodes = cluster.nodes().iter().map(|n| cost_on(n.view())).collect();
-                costs.blocks = vec![NO_FIT; count.div_ceil(BLOCK)];
-                (0..costs.blocks.len()).for_each(|b| costs.recompute_block(b));
-                (costs.demand, costs.stale) = (demand.version(), count);
+                let nodes = (0..count).map(|at| cost_at(at, newest)).collect();
+                costs.current = NodeCosts { demand: Arc::clone(newest), nodes };
+                costs.next = None;
+                costs.recompute_all_blocks();
             }
             Some(changed) => {
-                let mut dirty = std::mem::take(&mut costs.dirty);
-                if costs.demand != demand.version() {
-                    (costs.demand, costs.stale) = (demand.version(), 0);
-                }
-                let refreshed = costs.stale..(costs.stale + REFRESHED).min(count);
-                costs.stale = refreshed.end;
-                for at in refreshed {
-                    let view = cluster.nodes().get(at).map(crate::cluster::Node::view);
-                    let cost = view.map_or(NO_FIT, cost_on);
-                    if let Some(slot) = costs.nodes.get_mut(at).filter(|slot| **slot != cost) {
-                        *slot = cost;
-                        dirty.push(u32::try_from(at / BLOCK).unwrap_or(0));
-                    }
-                }
-                dirty.dedup();
                 for node in changed {
                     let at = node.0 as usize;
-                    let cost = cluster.node(*node).map_or(NO_FIT, |n| cost_on(n.view()));
-                    let Some(slot) = costs.nodes.get_mut(at) else { continue };
-                    if *slot != cost {
-                        let before = std::mem::replace(slot, cost);
-                        let block = at / BLOCK;
-                        match costs.blocks.get_mut(block) {
-                            Some(least) if cost <= *least => *least = cost,
-                            Some(least) if before == *least => dirty.push(u32::try_from(block).unwrap_or(0)),
-                            _ => {}
-                        }
+                    let cost = cost_at(at, &costs.current.demand);
+                    costs.update(at, cost);
+                    if let Some(next) = &mut costs.next
+                        && let Some(slot) = next.nodes.get_mut(at)
+                    {
+                        *slot = cost_at(at, &next.demand);
                     }
                 }
+                costs.refresh(newest, count, cost_at);
+                let mut dirty = std::mem::take(&mut costs.dirty);
                 dirty.drain(..).for_each(|b| costs.recompute_block(b as usize));
                 costs.dirty = dirty;
             }
         }
         costs.changes = cluster.changes();
     }
+}
+
+/// The cost of a shape on a node.
+fn cost_on<P: Policy>(policy: &P, view: &View, shape: &Shape, cx: &ScoringInput<'_>) -> u64 {
+    let fits = shape.may_fit(view, cx.models);
+    let cost = fits.then(|| policy.cost(view, shape, cx)).flatten();
+    cost.map_or(NO_FIT, |cost| with_own_first(view, shape, cost))
 }
 
 /// The cost with the dedicated nodes of its organization before all other nodes, and then the nodes for its work before
@@ -258,3 +299,6 @@ pub fn slots(cluster: &Cluster, node: NodeIx, shape: &Shape, offer: &ScoredPlace
     };
     offer.picks.iter().filter_map(named).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use crate::scoring::*;
 use crate::shape::{Device, Shape};
 use crate::tenancy::Tenancy;
 
-fn cluster(nodes: u32) -> Cluster {
+pub fn cluster(nodes: u32) -> Cluster {
     let mut cluster = Cluster::default();
     for n in 0..nodes {
         let gpu = |i: u32| GpuFacts {
@@ -47,7 +47,7 @@ fn cluster(nodes: u32) -> Cluster {
     cluster
 }
 
-fn shape(kind: u8, cpus: u8) -> Shape {
+pub fn shape(kind: u8, cpus: u8) -> Shape {
     let device = match kind % 8 {
         0 => Device::Board,
         n @ 1..=3 => Device::Share { milli: u16::from(n) * 230, sharer: 1 },
@@ -73,7 +73,7 @@ fn shape(kind: u8, cpus: u8) -> Shape {
     }
 }
 
-fn hold(cluster: &mut Cluster, node: NodeIx, number: u128, shape: &Shape, slots: Vec<Slot>) {
+pub fn hold(cluster: &mut Cluster, node: NodeIx, number: u128, shape: &Shape, slots: Vec<Slot>) {
     cluster.hold(
         node,
         Rank {
@@ -97,7 +97,7 @@ proptest! {
             let shape = shape(kind, cpus);
             finder.observe(&shape, &cluster);
             finder.sync(&cluster, &shape);
-            let cx = ScoringInput { models: cluster.models(), demand: &finder.demand };
+            let cx = ScoringInput { models: cluster.models(), demand: finder.demand.tables() };
             let all: [&dyn Policy; 7] =
                 [&Reach, &Fgd, &BestFit, &FirstFit, &Packing, &Completions, &Random];
             for node in cluster.nodes() {

@@ -54,7 +54,7 @@ fn arrivals(trace: &Trace, seed: u64) -> Vec<&Task> {
 
 /// The source of a policy's mix of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Learned {
+pub enum Learned {
     /// The earlier requests.
     Online,
     /// The whole trace, as in the published figures.
@@ -62,7 +62,7 @@ enum Learned {
 }
 
 /// GPU allocation in percent, averaged over the arrivals whose sum rounds to 100 % of the cluster.
-fn allocation<P: Policy>(trace: &Trace, policy: P, seed: u64, mix: Learned) -> f64 {
+pub fn allocation<P: Policy>(trace: &Trace, policy: P, seed: u64, mix: Learned) -> f64 {
     let mut cluster = trace.cluster.clone();
     let mut finder = Finder::new(policy);
     if mix == Learned::Known {

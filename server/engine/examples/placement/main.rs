@@ -2,6 +2,8 @@
 //!
 //! `placement inflate NODES.csv TASKS.csv [SEEDS]`: the inflation experiment for each policy, and a bound
 //! for all of them.
+//! `placement mixes NODES.csv TASKS.csv NUMBER SEED`: the allocation on mixes drawn from the tasks, one for each
+//! seed from this one on, beside that of the best rival.
 //! `placement mig [SEEDS]`: the accepted MIG requests on 100 boards at load 1, for four mixes.
 //! `placement replay [SEEDS]`: the waits with and without backfill, and the violated reservations.
 //! `placement passes`: the time of a pass at 10,000 nodes and 100,000 queued jobs.
@@ -11,6 +13,7 @@
 mod bound;
 mod inflate;
 mod mig;
+mod mixes;
 mod passes;
 mod quotes;
 mod replay;
@@ -29,6 +32,12 @@ fn main() -> Result<(), String> {
         ["inflate", nodes, tasks, rest @ ..] => {
             let seeds = rest.first().map_or(Ok(10), |s| s.parse()).map_err(|e| format!("seeds: {e}"))?;
             inflate::run(&trace::read(nodes, tasks)?, seeds);
+            Ok(())
+        }
+        ["mixes", nodes, tasks, number, seed] => {
+            let number = number.parse().map_err(|e| format!("mixes: {e}"))?;
+            let seed = seed.parse().map_err(|e| format!("seed: {e}"))?;
+            mixes::run(&trace::read(nodes, tasks)?, number, seed);
             Ok(())
         }
         ["rate", nodes, tasks] => {
@@ -54,7 +63,7 @@ fn main() -> Result<(), String> {
             Ok(())
         }
         _ => {
-            Err("usage: placement inflate|rate NODES.csv TASKS.csv [SEEDS], or placement mig [SEEDS], or placement passes|replay|quotes"
+            Err("usage: placement inflate|rate NODES.csv TASKS.csv [SEEDS], or placement mixes NODES.csv TASKS.csv NUMBER SEED, or placement mig [SEEDS], or placement passes|replay|quotes"
                 .to_owned())
         }
     }

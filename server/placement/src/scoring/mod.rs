@@ -9,7 +9,7 @@ mod reach;
 use berth_mig::Instance;
 
 use crate::cluster::{Model, Part, View, WHOLE_MILLI, occupy};
-use crate::demand::{DemandModel, Horizon};
+use crate::demand::{DemandTables, Horizon};
 use crate::shape::{Device, Shape, starts};
 
 pub use baselines::{BestFit, Completions, Fgd, FirstFit, Packing, Random};
@@ -19,7 +19,7 @@ pub use reach::Reach;
 #[derive(Debug, Clone, Copy)]
 pub struct ScoringInput<'a> {
     pub models: &'a [Model],
-    pub demand: &'a DemandModel,
+    pub demand: &'a DemandTables,
 }
 
 /// One chosen device of a node: the index of the board, and the start of an instance.
