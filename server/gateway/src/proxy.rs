@@ -11,14 +11,12 @@ use berth_serving::routes::{Endpoint, Target, check_body, check_model};
 use berth_serving::snapshot::{Allowed, Key, Protocol, Service};
 use berth_serving::usage::Tokens;
 use berth_serving::usage::request::InferenceRequest;
-use berth_types::ids::RequestId;
 use http::header::HeaderMap;
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::{Bytes, Incoming};
 use rand::Rng;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::answers::{self, AnswerBody, Form};
 use crate::bodies::{RequestBody, WholeBody, read_whole};
@@ -47,7 +45,8 @@ pub async fn handle(
     request: Request<Incoming>,
 ) -> Response<AnswerBody> {
     shared.counters.requests.fetch_add(1, Ordering::Relaxed);
-    let id = RequestId::from_uuid(Uuid::from_u128(rand::rng().random())).to_string();
+    // Programs of replicas accept only a UUID in this header, such as those with starlette-context.
+    let id = uuid::Builder::from_random_bytes(rand::rng().random()).into_uuid().to_string();
     let origin = &shared.settings.portal.origin;
     let is_page = headers::is_from(request.headers(), origin);
     let mut answer = if is_page && headers::is_preflight(request.method(), request.headers()) {

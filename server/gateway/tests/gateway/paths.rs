@@ -29,6 +29,7 @@ async fn a_request_reaches_its_replica_without_the_key() {
     let answer = request.header("x-forwarded-for", "203.0.113.9").body("[1,2]").send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
     let id = answer.headers()["x-request-id"].to_str().unwrap().to_owned();
+    assert_eq!(uuid::Uuid::parse_str(&id).unwrap().get_version_num(), 4, "{id}");
     assert_eq!(answer.text().await.unwrap(), "[4]");
     let seen = server.seen.lock().unwrap()[0].clone();
     assert!(seen.head.starts_with("post /a/b?c=d http/1.1\r\n"), "{}", seen.head);
