@@ -22,4 +22,6 @@ pub mod tenancy;
 pub mod timeline;
 
 #[cfg(test)]
+mod small_cluster;
+#[cfg(test)]
 mod tests;

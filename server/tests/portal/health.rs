@@ -444,12 +444,11 @@ async fn a_daemon_starts_without_a_hanging_board() {
     write_faults(&setup, &json!({"hang_ms": {gpu: 8_000}}));
     setup.start_worker(None).unwrap();
     until_board(&setup, "a hello without it", |b| b["present"] == false).await;
-    // The session opens after the boards of its hello are stored.
-    let is_ready = async || {
-        let nodes = setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
-        (nodes["items"][0]["state"] == "ready").then_some(())
-    };
-    eventually("a session without it", is_ready).await;
+    let nodes = async || setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
+    eventually("the session after it", async || {
+        (nodes().await["items"][0]["state"] == "ready").then_some(())
+    })
+    .await;
     // The board is reported when it answers, without intervention.
     write_faults(&setup, &json!({}));
     until_board(&setup, "its answer", |b| b["present"] == true && b["silent"].is_null()).await;

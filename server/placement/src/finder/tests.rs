@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, NodeIx};
 use crate::demand::DemandTables;
 use crate::scoring::{Reach, ScoringInput};
 use crate::shape::Shape;
-use crate::tests::{cluster, hold, shape};
+use crate::small_cluster::{cluster, hold, shape};
 
 use super::{Finder, NO_FIT, REFRESHED, cost_on, slots};
 
