@@ -445,11 +445,8 @@ async fn a_daemon_starts_without_a_hanging_board() {
     setup.start_worker(None).unwrap();
     until_board(&setup, "a hello without it", |b| b["present"] == false).await;
     let nodes = async || setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
-    eventually("the session after it", async || {
-        (nodes().await["items"][0]["state"] == "ready").then_some(())
-    })
-    .await;
-    // The board is reported when it answers, without intervention.
+    let ready = async || (nodes().await["items"][0]["state"] == "ready").then_some(());
+    eventually("the session after it", ready).await;
     write_faults(&setup, &json!({}));
     until_board(&setup, "its answer", |b| b["present"] == true && b["silent"].is_null()).await;
     let job = setup.submit_script("echo later").await;
