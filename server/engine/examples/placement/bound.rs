@@ -290,13 +290,20 @@ pub mod tests {
     use berth_placement::tenancy::Tenancy;
 
     use super::*;
-    use crate::trace::{Random, node};
+    use crate::trace::{Random, Task, Trace, node};
 
     const MODELS: [&str; 2] = ["P100", "T4"];
 
     /// A node of the model with this index.
     pub fn small(n: u32, model: usize, boards: u32, cpu_milli: i64, memory_mib: i64) -> NodeFacts {
         NodeFacts { cpu_milli, memory_mib, ..node(n, MODELS[model], boards, false) }
+    }
+
+    /// A trace of these tasks on three nodes with eight boards of two models.
+    pub fn small_trace(shapes: impl IntoIterator<Item = Shape>) -> Trace {
+        let nodes = vec![small(0, 0, 3, 8, 8), small(1, 1, 3, 6, 8), small(2, 0, 2, 8, 4)];
+        let tasks = shapes.into_iter().map(|shape| Task { milli: shape.milli(&[]).into(), shape });
+        Trace { cluster: cluster(nodes), tasks: tasks.collect(), capacity: 8 * u64::from(WHOLE_MILLI) }
     }
 
     pub fn cluster(nodes: Vec<NodeFacts>) -> Cluster {

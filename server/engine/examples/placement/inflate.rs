@@ -163,15 +163,12 @@ pub fn rate(trace: &Trace) {
 
 #[cfg(test)]
 mod tests {
-    use berth_placement::cluster::WHOLE_MILLI;
-
     use super::*;
-    use crate::bound::tests::{cluster, small, task};
+    use crate::bound::tests::{small_trace, task};
 
-    /// Three nodes with eight boards, and tasks of 10.5 boards.
-    fn small_trace() -> Trace {
-        let nodes = vec![small(0, 0, 3, 8, 8), small(1, 1, 3, 6, 8), small(2, 0, 2, 8, 4)];
-        let shapes = [
+    /// Tasks of 10.5 boards for eight.
+    fn full_trace() -> Trace {
+        small_trace([
             task(300, 1, 3, 1, 0),
             task(700, 1, 3, 0, 1),
             task(500, 1, 1, 1, 1),
@@ -184,14 +181,12 @@ mod tests {
             task(900, 1, 1, 1, 0),
             task(100, 1, 3, 0, 0),
             task(800, 1, 2, 1, 1),
-        ];
-        let tasks = shapes.into_iter().map(|shape| Task { milli: shape.milli(&[]).into(), shape });
-        Trace { cluster: cluster(nodes), tasks: tasks.collect(), capacity: 8 * u64::from(WHOLE_MILLI) }
+        ])
     }
 
     #[test]
     fn no_rule_is_above_the_bound_of_its_arrivals() {
-        let trace = small_trace();
+        let trace = full_trace();
         let mut compared = 0;
         for seed in 0..300 {
             let reached = [

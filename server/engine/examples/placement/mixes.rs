@@ -15,16 +15,16 @@ const ORDERS: u64 = 4;
 /// The classes whose weights differ from mix to mix. A task can belong to several.
 const CLASSES: [&str; 5] = ["sharing", "several_boards", "no_board", "model", "processors"];
 
-/// What the classes depend on, besides the task.
-struct Limits {
+/// The properties of the cluster by which tasks belong to classes.
+struct ClassBounds {
     /// All board models.
     models: u64,
     /// Processors for each board that half of the boards have.
     cpu_milli: i64,
 }
 
-impl Limits {
-    fn of(cluster: &Cluster) -> Self {
+impl ClassBounds {
+    fn new(cluster: &Cluster) -> Self {
         let each = cluster.nodes().iter().flat_map(|node| {
             let boards = node.facts.gpus.len();
             let cpu = node.facts.cpu_milli / i64::try_from(boards.max(1)).unwrap_or(1);
@@ -50,10 +50,10 @@ impl Limits {
 
 /// Draws as many tasks as the trace has, each with a probability by the weights of its classes.
 fn draw(trace: &Trace, weights: &[f64; CLASSES.len()], random: &mut Random) -> Trace {
-    let limits = Limits::of(&trace.cluster);
+    let bounds = ClassBounds::new(&trace.cluster);
     let mut sum = 0.0;
     let weight = |task: &Task| {
-        let classes = limits.classes(&task.shape);
+        let classes = bounds.classes(&task.shape);
         classes.iter().zip(weights).filter(|(has, _)| **has).map(|(_, weight)| weight).product::<f64>()
     };
     let sums: Vec<f64> = trace
@@ -139,46 +139,41 @@ pub fn run(trace: &Trace, mixes: u64, first: u64) {
 
 #[cfg(test)]
 mod tests {
-    use berth_placement::cluster::WHOLE_MILLI;
-
     use super::*;
-    use crate::bound::tests::{cluster, small, task};
+    use crate::bound::tests::{small_trace, task};
 
-    /// Three nodes with two models, and a task of each class.
-    fn small_trace() -> Trace {
-        let nodes = vec![small(0, 0, 3, 8, 8), small(1, 1, 3, 6, 8), small(2, 0, 2, 8, 4)];
-        let shapes = [
+    /// A task of each class.
+    fn one_of_each() -> Trace {
+        small_trace([
             task(300, 1, 3, 1, 0),
             task(1_000, 2, 3, 1, 0),
             Shape { count: 0, ..task(1_000, 1, 3, 1, 0) },
             task(1_000, 1, 1, 1, 0),
             task(1_000, 1, 3, 3, 0),
-        ];
-        let tasks = shapes.into_iter().map(|shape| Task { milli: shape.milli(&[]).into(), shape });
-        Trace { cluster: cluster(nodes), tasks: tasks.collect(), capacity: 8 * u64::from(WHOLE_MILLI) }
+        ])
     }
 
     #[test]
     fn each_task_has_the_classes_of_its_request() {
-        let trace = small_trace();
-        let limits = Limits::of(&trace.cluster);
+        let trace = one_of_each();
+        let bounds = ClassBounds::new(&trace.cluster);
         for (index, task) in trace.tasks.iter().enumerate() {
             let mut own = [false; CLASSES.len()];
             own[index] = true;
-            assert_eq!(limits.classes(&task.shape), own, "{:?}", task.shape);
+            assert_eq!(bounds.classes(&task.shape), own, "{:?}", task.shape);
         }
     }
 
     #[test]
     fn tasks_are_drawn_by_the_weights_of_their_classes() {
-        let mut trace = small_trace();
-        trace.tasks = (0..4_000).flat_map(|_| small_trace().tasks).collect();
+        let mut trace = one_of_each();
+        trace.tasks = (0..4_000).flat_map(|_| one_of_each().tasks).collect();
         let weights = [1.0, 2.0, 0.5, 4.0, 0.0];
         let drawn = draw(&trace, &weights, &mut Random(7));
         assert_eq!(drawn.tasks.len(), trace.tasks.len());
-        let limits = Limits::of(&trace.cluster);
+        let bounds = ClassBounds::new(&trace.cluster);
         for (class, weight) in weights.iter().enumerate() {
-            let of_class = drawn.tasks.iter().filter(|t| limits.classes(&t.shape)[class]).count();
+            let of_class = drawn.tasks.iter().filter(|t| bounds.classes(&t.shape)[class]).count();
             let expected = trace.tasks.len() as f64 * weight / weights.iter().sum::<f64>();
             assert!((of_class as f64 - expected).abs() <= expected * 0.05, "{}: {of_class}", CLASSES[class]);
         }
