@@ -321,14 +321,14 @@ function gatherFaults(page, faults) {
 }
 
 /**
- * A page with a visitor of its own. `faults` gathers what went wrong in it, in words. With `fresh` the browser has
- * nothing of the portal yet; otherwise the page may be one of an earlier visitor, with its cache of files.
+ * A page with a visitor of its own. `faults` gathers its faults, in words. The page may be one of an earlier visitor,
+ * with its cache of files.
  */
 export async function openPage(browser, url, options = {}) {
-  const { headers, fresh = false, viewport = { width: 1280, height: 720 }, colorScheme = 'light', ...more } = options;
+  const { headers, viewport = { width: 1280, height: 720 }, colorScheme = 'light', ...more } = options;
   const settings = { baseURL: url, reducedMotion: 'reduce', timezoneId: 'UTC', ...more };
   const free = findFreePages(browser, settings);
-  const page = (fresh ? null : free.pop()) ?? (await (await browser.newContext(settings)).newPage());
+  const page = free.pop() ?? (await (await browser.newContext(settings)).newPage());
   await page.setViewportSize(viewport);
   await page.emulateMedia({ media: null, colorScheme, reducedMotion: settings.reducedMotion });
   if (headers?.cookie) {
@@ -337,7 +337,7 @@ export async function openPage(browser, url, options = {}) {
   }
   const faults = [];
   const ignoreFaults = gatherFaults(page, faults);
-  let isLasting = fresh;
+  let isLasting = false;
   const watched = new Proxy(page, {
     get(target, name) {
       isLasting ||= LASTING.has(name);
