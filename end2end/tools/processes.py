@@ -20,8 +20,12 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 libc = ctypes.CDLL(None, use_errno=True)
 
 
+# The ports that `free_port` gave.
+given_ports: set[int] = set()
+
+
 def free_port() -> int:
-    """A free port below those of outgoing connections, so that none of them gets it meanwhile."""
+    """Another free port each time, below those of outgoing connections, so that none of them gets it meanwhile."""
     while True:
         with socket.socket() as probe:
             port = random.randrange(20_000, 32_000)
@@ -29,7 +33,9 @@ def free_port() -> int:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
+            if port not in given_ports:
+                given_ports.add(port)
+                return port
 
 
 class Service:

@@ -3,8 +3,8 @@
 the modules of each folder. Between crates cargo allows no cycle. Checks too that the tests exist that the pages of the
 architecture name for their rules, and that pages make the content of a `Suspense` in one way.
 
-Whatever is over a limit is listed with its size, so that it only becomes smaller. An entry that is within its limit by
-now is a complaint too.
+A list has each exception with its size, so that only a change of the list lets one grow. An entry that is within its
+limit by now is a complaint too.
 """
 from __future__ import annotations
 
@@ -215,8 +215,8 @@ def untested_rules() -> list[str]:
 
 
 def other_suspends() -> list[str]:
-    """Complaints about content of a `Suspense` that the portal would make several times, with other data each time. What
-    a file with both ways makes is not found."""
+    """Complaints about content of a `Suspense` that the portal would make several times, with other data each time. A
+    file with a call of `suspended` may have other content beside it, which this check does not find."""
     out = []
     for path in sources():
         name, text = str(path.relative_to(ROOT)), path.read_text()

@@ -67,17 +67,25 @@ pub(super) fn hold_start(
     let (org, seconds) = (waiting.facts.org, waiting.facts.max_duration_s);
     // The best start so far can be promised; the next pass may find an earlier one.
     ready::sync(engine, &ask, ready::SCANNED);
-    let Some((at, places)) = ready::earliest_known(engine, &ask, seconds, now, &excluded) else {
+    let id = hold_id(job);
+    let free = Exclusions { bookings: &excluded, owners: &[], expected: Expected::Awaited };
+    let stays = |b: &Booking| place::is_free_for(engine, b, &ask, now, free);
+    let found = ready::earliest_known(engine, &ask, seconds, now, &excluded);
+    // Not all times are tried beside a reserve, so the present start stays if it is earlier and its places are free.
+    let present = engine.calendar.get(id).filter(|_| engine.burst_reserve.binds(&ask));
+    let present = present
+        .filter(|b| b.from > now && b.ask == Some(ask) && found.as_ref().is_none_or(|(at, _)| b.from < *at))
+        .map(|b| Booking { until: run_end(b.from, seconds), ..b.clone() });
+    let present = present.filter(stays).map(|b| (b.from, b.places));
+    let Some((at, places)) = present.or(found) else {
         drop_hold(engine, job);
         let all = engine.caches.ready.get(&ask).is_some_and(ReadyTimes::is_complete);
         return if all { StartEstimate::Unknown } else { StartEstimate::Unfinished };
     };
     let until = run_end(at, seconds);
-    let (id, kind, from) = (hold_id(job), BookingKind::Hold, at);
+    let (kind, from) = (BookingKind::Hold, at);
     // An equal start keeps its places, so no other job has to be tried again.
     let is_same = |b: &&Booking| (b.from, b.until, b.ask) == (from, until, Some(ask));
-    let free = Exclusions { bookings: &excluded, owners: &[], expected: Expected::Awaited };
-    let stays = |b: &Booking| place::is_free_for(engine, b, &ask, now, free);
     if !engine.calendar.get(id).filter(is_same).is_some_and(stays) {
         engine.calendar.put(&engine.cluster, Booking { id, kind, org, ask: Some(ask), from, until, places });
     }

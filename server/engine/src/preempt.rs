@@ -46,7 +46,7 @@ impl VictimCost {
         Self { back_ms, lost_work: engine.claims.lost_work(owners, now) }
     }
 
-    fn plus(self, other: Self) -> Self {
+    pub(super) fn plus(self, other: Self) -> Self {
         Self {
             back_ms: self.back_ms.max(other.back_ms),
             lost_work: self.lost_work.saturating_add(other.lost_work),

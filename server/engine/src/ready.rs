@@ -15,9 +15,10 @@ use berth_placement::request::Ask;
 pub(super) const SCANNED: usize = 32;
 /// The largest number of asks with kept ready times.
 const MAX_ASKS: usize = 256;
-/// The times that are tried for a job that leaves the reserve for bursts. Each of them counts the boards of all nodes for
-/// inference.
+/// The first times, and the later ones, that are tried for a job that leaves the reserve for bursts. Each of them counts
+/// the boards of all nodes for inference.
 const TRIED_WITH_RESERVE: usize = 64;
+const TRIED_LATER: usize = 32;
 /// The number of nodes that are tried first for the earliest start.
 const TRIED_FIRST: usize = 128;
 const NEVER: i64 = i64::MAX;
@@ -92,18 +93,19 @@ pub(super) fn earliest_known(
     earliest_on(engine, ask, &all, seconds, now, excluded)
 }
 
-/// Few of the times: the first ones, and some of the later ones at which a node is ready, with the last of these. A late
-/// held start is better than none.
+/// Few of the times: the first ones, and some of the later ones at which a node is ready or the last run ends. A late held
+/// start is better than none.
 fn few(mut times: Vec<Timestamp>, nodes: &[(i64, NodeIx)]) -> Vec<Timestamp> {
     if times.len() <= TRIED_WITH_RESERVE {
         return times;
     }
-    let half = TRIED_WITH_RESERVE / 2;
-    let later: BTreeSet<Timestamp> = times.split_off(half).into_iter().collect();
+    let later: BTreeSet<Timestamp> = times.split_off(TRIED_WITH_RESERVE).into_iter().collect();
     let ready = nodes.iter().map(|(at, _)| *at).filter(|at| *at < NEVER).map(Timestamp::from_micros);
-    let ready: BTreeSet<Timestamp> = ready.filter(|at| later.contains(at)).collect();
-    let step = ready.len().div_ceil(half).max(1);
-    let mut tried: Vec<Timestamp> = ready.into_iter().rev().step_by(step).collect();
+    let mut candidates: BTreeSet<Timestamp> = ready.filter(|at| later.contains(at)).collect();
+    // After the last end the reserve is as complete as it becomes.
+    candidates.extend(later.last().copied());
+    let step = candidates.len().div_ceil(TRIED_LATER).max(1);
+    let mut tried: Vec<Timestamp> = candidates.into_iter().rev().step_by(step).collect();
     tried.reverse();
     times.extend(tried);
     times

@@ -4,7 +4,7 @@
 //! or on their way back. The same boards count as in the rule for starts, so a stopped job does not borrow them again.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_types::time::Timestamp;
 
@@ -13,6 +13,7 @@ use super::claims::SOON_S;
 use super::facts::Claim;
 use super::node_pools::PreemptionRight;
 use super::power::add_slots;
+use super::preempt::VictimCost;
 use super::reasons::Blocker;
 use super::{Decision, Engine, Span, decide, place, preempt, shortage};
 use berth_placement::calendar::{BookingKind, Exclusions, HANGS_S};
@@ -66,8 +67,9 @@ fn find_victims(engine: &Engine, group: ReserveGroup, now: Timestamp) -> Vec<Own
     if missing == 0 || boards.is_empty() {
         return Vec::new();
     }
-    let users: BTreeSet<Owner> = boards.iter().flatten().copied().collect();
     let mut candidates = preempt::eligible(engine, right, None, now);
+    let boards = cheapest_boards(boards, &candidates, missing);
+    let users: BTreeSet<Owner> = boards.iter().flatten().copied().collect();
     candidates.retain(|(_, owner)| users.contains(owner));
     let back = |owners: &[Owner]| {
         let gone: BTreeSet<&Owner> = owners.iter().collect();
@@ -75,6 +77,25 @@ fn find_victims(engine: &Engine, group: ReserveGroup, now: Timestamp) -> Vec<Own
     };
     let wanted = boards.len().min(missing);
     preempt::cheapest_victims(candidates, &|owners| back(owners) >= wanted).unwrap_or_default()
+}
+
+/// The boards whose runs cost least, if there are very many: the search for victims tries the runs of all of them.
+fn cheapest_boards(
+    mut boards: Vec<Vec<Owner>>,
+    candidates: &[(VictimCost, Owner)],
+    missing: usize,
+) -> Vec<Vec<Owner>> {
+    if boards.len() <= BOARDS_PER_PASS {
+        return boards;
+    }
+    let costs: BTreeMap<Owner, VictimCost> = candidates.iter().map(|(cost, owner)| (*owner, *cost)).collect();
+    let cost = |users: &Vec<Owner>| {
+        let known = users.iter().filter_map(|user| costs.get(user));
+        known.fold(VictimCost::default(), |sum, cost| sum.plus(*cost))
+    };
+    boards.sort_by_cached_key(cost);
+    boards.truncate(missing);
+    boards
 }
 
 /// For each usable board of a group, the runs that keep it in use: none for a board that is free or on its way back.

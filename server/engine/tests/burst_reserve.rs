@@ -255,6 +255,63 @@ fn a_job_on_training_nodes_holds_a_start_behind_many_ends_on_nodes_for_inference
     assert_eq!(held, [(job_id(500), at(7_210))]);
 }
 
+/// The held start of a job.
+fn held(e: &Engine, job: JobId) -> Option<Timestamp> {
+    e.held_starts().find(|(of, _)| *of == job).map(|(_, booking)| booking.from)
+}
+
+#[test]
+fn a_wide_job_holds_a_start_at_the_end_that_completes_the_reserve() {
+    // Its own node is free, so no node becomes ready later.
+    for (reserve, end) in [(1, 610), (40, 649), (63, 672), (72, 681)] {
+        let mut e = reserving(reserve, 8);
+        (2..=19).for_each(|n| put(&mut e, n, NodePool::Inference, MODEL, 4));
+        for n in 0..72 {
+            submit(&mut e, JobFacts { max_duration_s: 600 + n as i64, ..job(2 + n, Work::Replica) });
+        }
+        assert_eq!(starts(&e.pass(at(10))).len(), 72);
+        let wide = Request { work: Work::Preemptible, ..boards(8, 1) };
+        submit(&mut e, JobFacts { preemptible: true, ..waits(500, wide) });
+        assert!(e.pass(at(20)).is_empty());
+        assert_eq!(held(&e, job_id(500)), Some(at(end)), "a reserve of {reserve}");
+    }
+}
+
+#[test]
+fn a_held_start_does_not_move_later_with_each_further_run() {
+    let mut e = Engine::default();
+    put_burst_reserve(&mut e, 70);
+    let add = |e: &mut Engine, n: u128| {
+        put(e, n, NodePool::Inference, MODEL, 1);
+        submit(e, JobFacts { max_duration_s: 600 + n as i64, ..job(n, Work::Replica) });
+    };
+    (1..=120).for_each(|n| add(&mut e, n));
+    assert_eq!(starts(&e.pass(at(10))).len(), 120);
+    borrow(&mut e, 500);
+    assert!(e.pass(at(10)).is_empty());
+    // The 71st end is the first one that suffices. Each second of the late ends is tried, from the last one.
+    assert_eq!(held(&e, job_id(500)), Some(at(10 + 672)));
+    for n in 121..=124 {
+        add(&mut e, n);
+        assert_eq!(starts(&e.pass(at(10))), [job_id(n)]);
+        assert_eq!(held(&e, job_id(500)), Some(at(10 + 671)), "after run {n}");
+    }
+}
+
+#[test]
+fn the_cheapest_of_very_many_boards_come_back() {
+    let mut e = Engine::default();
+    (1..=40).for_each(|n| put(&mut e, n, NodePool::Inference, MODEL, 8));
+    for (first, now) in [(1, 10), (161, 500)] {
+        (first..first + 160).for_each(|n| borrow(&mut e, n));
+        assert_eq!(starts(&e.pass(at(now))).len(), 160);
+    }
+    put_burst_reserve(&mut e, 100);
+    let stopped = reclaimed(&e.pass(at(600)));
+    assert_eq!(stopped.len(), 100);
+    assert!((1..=160).all(|n| !stopped.contains(&job_id(n))), "the younger runs cost less");
+}
+
 #[test]
 fn a_replica_counts_all_free_boards_of_other_pools() {
     let mut e = reserving(1, 2);

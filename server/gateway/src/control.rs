@@ -89,6 +89,10 @@ async fn follow_snapshots(shared: Arc<Shared>, portal: Portal) {
 
 /// Waits for the next snapshot and takes it over. Returns false if there is none yet.
 async fn next_snapshot(shared: &Arc<Shared>, portal: &Portal) -> Result<bool, String> {
+    if shared.is_unkept() {
+        let shared = shared.clone();
+        tokio::task::spawn_blocking(move || shared.keep_again()).await.map_err(|e| e.to_string())?;
+    }
     let Some(text) = portal.snapshot(shared.snapshot_number()).await? else { return Ok(false) };
     let shared = shared.clone();
     let taken = tokio::task::spawn_blocking(move || shared.renew(&text));

@@ -14,6 +14,8 @@ use http::{HeaderMap, Method, Uri};
 /// The begin of the secrets of inference keys.
 pub const KEY_PREFIX: &str = "sk-berth-";
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// The headers in which a caller can send its key.
+const KEY_HEADERS: [HeaderName; 2] = [AUTHORIZATION, API_KEY];
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The name of a conversation, whose requests go to one replica.
 pub const SESSION: HeaderName = HeaderName::from_static("x-session-id");
@@ -37,21 +39,21 @@ const HOP: [HeaderName; 9] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Secret<'h> {
     Absent,
-    /// The secret of an inference key, in this header.
-    Key(&'h str, &'static str),
+    /// The secret of an inference key.
+    Key(&'h str),
     /// Something else, which a public service may read itself.
     Foreign,
 }
 
-/// Finds the secret of a caller. More than one value is no secret of ours.
+/// Finds the secret of a caller. The first key counts.
 pub fn secret(headers: &HeaderMap) -> Secret<'_> {
     let mut found = Secret::Absent;
-    for (name, header) in [("authorization", AUTHORIZATION), ("x-api-key", API_KEY)] {
-        for value in headers.get_all(header) {
+    for name in KEY_HEADERS {
+        for value in headers.get_all(&name) {
             let text = value.to_str().unwrap_or_default().trim();
-            let secret = if name == "authorization" { bearer(text) } else { Some(text) };
+            let secret = if name == AUTHORIZATION { bearer(text) } else { Some(text) };
             match secret.filter(|secret| secret.starts_with(KEY_PREFIX)) {
-                Some(secret) => return Secret::Key(secret, name),
+                Some(secret) => return Secret::Key(secret),
                 None => found = Secret::Foreign,
             }
         }
@@ -105,9 +107,17 @@ pub struct Sender<'a> {
     pub peer: IpAddr,
     /// The peer is a trusted proxy, so its word about earlier hops stays.
     pub is_proxy: bool,
-    /// The header of the caller's key.
-    pub key_header: Option<&'static str>,
     pub request_id: &'a str,
+}
+
+/// Removes each header with a key of ours. A program reads other credentials itself.
+fn remove_keys(headers: &mut HeaderMap) {
+    let is_key = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(KEY_PREFIX));
+    for name in KEY_HEADERS {
+        if headers.get_all(&name).iter().any(is_key) {
+            headers.remove(&name);
+        }
+    }
 }
 
 /// Prepares the headers of a request for a replica. `host` is that of the caller.
@@ -115,9 +125,7 @@ pub fn prepare_request(headers: &mut HeaderMap, host: &str, sender: &Sender<'_>,
     remove_hop(headers, is_upgrade);
     headers.remove(EXPECT);
     headers.remove(CONTENT_LENGTH);
-    if let Some(name) = sender.key_header {
-        headers.remove(name);
-    }
+    remove_keys(headers);
     let earlier = headers.get(FORWARDED_FOR).filter(|_| sender.is_proxy).and_then(|v| v.to_str().ok());
     let peer = sender.peer.to_canonical();
     let forwarded = earlier.map_or_else(|| peer.to_string(), |earlier| format!("{earlier}, {peer}"));
@@ -200,12 +208,12 @@ mod tests {
     fn a_key_comes_in_one_of_two_headers() {
         for (pairs, expected) in [
             (vec![], Secret::Absent),
-            (vec![("authorization", "Bearer sk-berth-a")], Secret::Key("sk-berth-a", "authorization")),
-            (vec![("authorization", "bearer  sk-berth-a ")], Secret::Key("sk-berth-a", "authorization")),
-            (vec![("x-api-key", "sk-berth-a")], Secret::Key("sk-berth-a", "x-api-key")),
+            (vec![("authorization", "Bearer sk-berth-a")], Secret::Key("sk-berth-a")),
+            (vec![("authorization", "bearer  sk-berth-a ")], Secret::Key("sk-berth-a")),
+            (vec![("x-api-key", "sk-berth-a")], Secret::Key("sk-berth-a")),
             (
                 vec![("authorization", "Bearer x"), ("x-api-key", "sk-berth-a")],
-                Secret::Key("sk-berth-a", "x-api-key"),
+                Secret::Key("sk-berth-a"),
             ),
             (vec![("authorization", "sk-berth-a")], Secret::Foreign),
             (vec![("authorization", "Basic sk-berth-a")], Secret::Foreign),
@@ -219,6 +227,7 @@ mod tests {
     fn a_replica_gets_no_key_and_no_header_of_one_hop() {
         let mut headers = map(&[
             ("authorization", "Bearer sk-berth-a"),
+            ("x-api-key", "sk-berth-b"),
             ("x-forwarded-for", "203.0.113.9"),
             ("connection", "close, X-Private"),
             ("x-private", "1"),
@@ -232,7 +241,6 @@ mod tests {
         let mut sender = Sender {
             peer: "::ffff:192.0.2.1".parse().unwrap(),
             is_proxy: false,
-            key_header: Some("authorization"),
             request_id: "req_1",
         };
         prepare_request(&mut headers, "models.example.org", &sender, false);
@@ -247,6 +255,22 @@ mod tests {
         let mut headers = map(&[("x-forwarded-for", "203.0.113.9")]);
         prepare_request(&mut headers, "", &sender, false);
         assert_eq!(headers[FORWARDED_FOR], "203.0.113.9, 192.0.2.1");
+    }
+
+    #[test]
+    fn a_replica_gets_the_credentials_of_its_own_program() {
+        let own = [("authorization", "Basic dTpw"), ("x-api-key", "other")];
+        for (pairs, left) in [
+            (own.to_vec(), own.to_vec()),
+            (vec![own[0], ("x-api-key", "sk-berth-a")], vec![own[0]]),
+            (vec![("authorization", "Bearer sk-berth-a"), own[1]], vec![own[1]]),
+            (vec![own[0], ("authorization", "Bearer sk-berth-a"), own[1]], vec![own[1]]),
+            (vec![("authorization", "sk-berth-a"), ("x-api-key", "sk-berth-a")], vec![]),
+        ] {
+            let mut headers = map(&pairs);
+            remove_keys(&mut headers);
+            assert_eq!(headers, map(&left), "{pairs:?}");
+        }
     }
 
     #[test]

@@ -118,7 +118,6 @@ struct Asked<'a> {
     caller: &'a Caller,
     terms: Terms,
     key: Option<&'a Key>,
-    key_header: Option<&'static str>,
     id: &'a str,
 }
 
@@ -132,13 +131,13 @@ async fn route(
 ) -> Result<Response<AnswerBody>, Refusal> {
     let secret = headers::secret(request.headers());
     let is_foreign = secret == Secret::Foreign;
-    let (key, key_header) = match secret {
-        Secret::Key(secret, header) => (Some(view.routes.key(secret, wall())?), Some(header)),
-        Secret::Absent | Secret::Foreign => (None, None),
+    let key = match secret {
+        Secret::Key(secret) => Some(view.routes.key(secret, wall())?),
+        Secret::Absent | Secret::Foreign => None,
     };
     let path = request.uri().path().to_owned();
     let target = view.routes.target(headers::host(request.uri(), request.headers()), &path, key);
-    let asked = Asked { shared, view, caller, terms, key, key_header, id };
+    let asked = Asked { shared, view, caller, terms, key, id };
     let answered = match target {
         Err(refusal) => Err(refusal),
         Ok(Target::Model(endpoint)) => asked.infer(request, endpoint, None).await,
@@ -299,7 +298,6 @@ impl Asked<'_> {
         let sender = Sender {
             peer: self.caller.address,
             is_proxy: self.shared.settings.limits.is_proxy(self.caller.address),
-            key_header: self.key_header,
             request_id: self.id,
         };
         let host = headers::host(&head.uri, &head.headers);

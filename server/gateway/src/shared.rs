@@ -45,6 +45,8 @@ pub struct Shared {
     /// A report is due at once.
     pub report_due: Arc<Notify>,
     view: RwLock<Option<Arc<View>>>,
+    /// The text of the snapshot in use, until the disk has it.
+    unkept: Mutex<Option<Vec<u8>>>,
     /// The states of all services with requests, also of those that have left.
     states: Mutex<HashMap<ServiceId, Arc<ServiceState>>>,
     /// The time of the last word of the portal about its snapshot.
@@ -66,6 +68,7 @@ impl Shared {
             counters: Counters::default(),
             report_due: Arc::default(),
             view: RwLock::default(),
+            unkept: Mutex::default(),
             states: Mutex::default(),
             confirmed_ms: AtomicU64::new(now_ms()),
             settings,
@@ -107,19 +110,52 @@ impl Shared {
         if number <= self.snapshot_number() {
             return Err("the portal sent an older snapshot".to_owned());
         }
-        let keep = || put(&self.settings.data.join(SNAPSHOT), text).map_err(|e| format!("{SNAPSHOT}: {e}"));
         let is_new_number = !self.has_number(snapshot.gateway_number);
         // The next start would end the credit of the new number by a file with the former one. All else does not wait for
         // the disk.
         if is_new_number {
-            keep()?;
+            self.keep(text)?;
         }
         self.take_over(snapshot)?;
         tracing::debug!(number, "a snapshot is in use");
-        if !is_new_number && let Err(error) = keep() {
-            tracing::warn!(error, "the snapshot in use is not kept for the next start");
+        let mut unkept = self.unkept();
+        if is_new_number {
+            *unkept = None;
+            return Ok(());
+        }
+        match self.keep(text) {
+            Ok(()) => *unkept = None,
+            Err(error) => {
+                // Only the first of a row is a warning.
+                if unkept.replace(text.to_vec()).is_none() {
+                    tracing::warn!(error, "the snapshot in use is not kept for the next start");
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Writes the text of a snapshot for the next start.
+    fn keep(&self, text: &[u8]) -> Result<(), String> {
+        put(&self.settings.data.join(SNAPSHOT), text).map_err(|e| format!("{SNAPSHOT}: {e}"))
+    }
+
+    fn unkept(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if the disk has an older snapshot than the one in use.
+    pub fn is_unkept(&self) -> bool {
+        self.unkept().is_some()
+    }
+
+    /// Tries again to keep the snapshot in use for the next start.
+    pub fn keep_again(&self) {
+        let mut unkept = self.unkept();
+        if unkept.as_ref().is_some_and(|text| self.keep(text).is_ok()) {
+            *unkept = None;
+            tracing::info!("the snapshot in use is kept for the next start");
+        }
     }
 
     /// True if the snapshot in use has this number of the gateway.
@@ -249,9 +285,13 @@ mod tests {
         std::fs::create_dir(&file).unwrap();
         shared.renew(&text(2, 7)).unwrap();
         assert_eq!(shared.snapshot_number(), 2, "revocations do not wait for the disk");
+        shared.keep_again();
+        assert!(shared.is_unkept(), "the disk has no room yet");
         assert!(shared.renew(&text(3, 8)).is_err());
         assert_eq!((shared.snapshot_number(), books()), (2, former.clone()), "the credit stays");
         std::fs::remove_dir(&file).unwrap();
+        shared.keep_again();
+        assert_eq!((std::fs::read(&file).unwrap(), shared.is_unkept()), (text(2, 7), false));
         shared.renew(&text(3, 8)).unwrap();
         assert_eq!((shared.snapshot_number(), std::fs::read(&file).unwrap()), (3, text(3, 8)));
         assert_ne!(books(), former, "the credit of the new number begins");

@@ -61,11 +61,13 @@ impl Planner {
     /// Reads the nodes again, if boards changed since the last read.
     async fn read_equipment(&self) -> Result<(), StoreError> {
         let equipment = &self.state.equipment;
+        let wanted = equipment.changes.load(Ordering::SeqCst);
         let mut read_at = equipment.read_at.lock().await;
-        let changes = equipment.changes.load(Ordering::SeqCst);
-        if *read_at == Some(changes) {
+        // Changes during the wait belong to later questions, so all that wait share one read.
+        if read_at.is_some_and(|at| at >= wanted) {
             return Ok(());
         }
+        let changes = equipment.changes.load(Ordering::SeqCst);
         let version = self.next_version();
         let mut conn = self.context.db.read().await?;
         let nodes = read_nodes(&mut conn.tx()).await?;

@@ -250,9 +250,9 @@ async fn the_portal_exports_metrics_of_itself() {
     }
 }
 
-/// Starts a worker with its own `/metrics` on a recently free address.
+/// Starts a worker with its own `/metrics` on an address that no other program has.
 fn start_with_metrics(setup: &WorkerPortal, token: &str) -> (Worker, String) {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let free = crate::process::free_address();
     let process = Command::new(worker_program())
         .args(["run", "--simulate", "1xH100-80GB,1xA30", "--name", "quay \"1\"", "--allow-unisolated"])
         .args(["--stop-grace-s", "1", "--portal", &setup.address, "--join-token", token])

@@ -65,12 +65,18 @@ async fn the_reserve_for_bursts_is_set_by_operators_with_an_audit_event() {
             assert_eq!(saved, body, "{engine}");
         }
         assert_eq!(setup.t.get(&setup.operator, path).await.expect(200), body, "{engine}");
-        let audit =
-            items(&setup.t, &setup.operator, "/operator/audit-events?action=inference_pool.set").await;
+        let events = "/operator/audit-events?action=inference_pool.set";
+        let audit = items(&setup.t, &setup.operator, events).await;
         assert_eq!(audit.len(), 1, "{engine}: an equal reserve is no change: {audit:?}");
-        assert_eq!(audit[0]["detail"], "reserve of 3 boards instead of 0", "{engine}");
+        assert_eq!(audit[0]["detail"], "reserve in boards: 3 instead of 0", "{engine}");
         assert_eq!(audit[0]["before"], r#"{"reserve_boards":0}"#, "{engine}");
         assert_eq!(audit[0]["after"], r#"{"reserve_boards":3}"#, "{engine}");
+        for good in [10_000, 1, 0] {
+            let body = json!({"reserve_boards": good});
+            let saved = setup.t.call(&setup.operator, "PUT", path, body.clone()).await.expect(200);
+            assert_eq!(saved, body, "{engine}");
+        }
+        assert_eq!(items(&setup.t, &setup.operator, events).await.len(), 4, "{engine}");
     }
 }
 

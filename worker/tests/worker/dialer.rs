@@ -12,10 +12,17 @@ use crate::stage::{Running, Script, Stage};
 const LONG: Duration = Duration::from_secs(30);
 
 /// A program with two ports that answers each connection with a byte: 4 at 127.0.0.1, 6 at ::1, and o at its other port.
-/// With the file `go` it moves the first port from 127.0.0.1 to ::1.
+/// With the file `go` it moves the first port from 127.0.0.1 to ::1. Its ports are below those of outgoing connections, so
+/// that no other program gets a released one.
 const PROGRAM: &str = r#"exec python3 -u - <<'END'
-import os, select, socket
-first, other = socket.create_server(('127.0.0.1', 0)), socket.create_server(('127.0.0.1', 0))
+import os, random, select, socket
+def serve():
+    while True:
+        try:
+            return socket.create_server(('127.0.0.1', random.randrange(20_000, 32_000)))
+        except OSError:
+            pass
+first, other = serve(), serve()
 port = first.getsockname()[1]
 print('up', port, other.getsockname()[1], 'ports')
 while True:

@@ -317,8 +317,11 @@ async fn dial_beside_a_full_port() {
 async fn a_program_that_starts_late_becomes_ready_late() -> io::Result<()> {
     let stage = Stage::open();
     let mut served = Served::open().await;
-    // A port that was free a moment ago.
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    // It was free a moment ago, and is below those of outgoing connections.
+    let port = (20_000..32_000)
+        .map(|first| first + std::process::id() as u16 % 4_000)
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .unwrap_or_default();
     let text = format!(
         "echo up; while [ ! -e go ]; do sleep 0.05; done\n{}",
         PROGRAM.replace(

@@ -57,7 +57,7 @@ impl Nodes {
                 store::node_pools::put_burst_reserve(tx, input.reserve_boards).await?;
                 let old = InferencePool { reserve_boards: before };
                 let mut event = event.with_change(inference_pool_state(old), inference_pool_state(input));
-                event.detail = format!("reserve of {} boards instead of {before}", input.reserve_boards);
+                event.detail = format!("reserve in boards: {} instead of {before}", input.reserve_boards);
                 store::quotas::insert_audit(tx, None, &event).await
             }
             .boxed()

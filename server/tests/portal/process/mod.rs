@@ -118,11 +118,12 @@ pub fn worker(data: &Path, portal: &str, join: &str) -> ChildGuard {
     ChildGuard(child)
 }
 
-/// Returns an address for a portal that restarts on it. No other program has its IP, so none gets its port meanwhile.
+/// Returns an address for a program that starts on it later. No other program has its IP, and hardly one listens on all
+/// addresses with this port.
 pub fn free_address() -> String {
     static ADDRESSES: AtomicU32 = AtomicU32::new(0);
     let [.., high, low] = std::process::id().to_be_bytes();
-    format!("127.{}.{high}.{low}:8081", 100 + ADDRESSES.fetch_add(1, Ordering::Relaxed) % 100)
+    format!("127.{}.{high}.{low}:28081", 100 + ADDRESSES.fetch_add(1, Ordering::Relaxed) % 100)
 }
 
 /// The usual time for a state of the system to come about.
