@@ -1,5 +1,5 @@
-//! Committed changes and their listeners: the planner, open streams, worker sessions, tunnels, passes to
-//! ports, the watch for idle devices, budgets.
+//! Committed changes and their listeners: the planner, open streams, worker sessions, tunnels, passes to ports, the
+//! watch for idle devices, budgets, the loop of services, the snapshots for gateways.
 //!
 //! A part of the portal publishes a change after its commit and does not know the listeners. A listener must
 //! not block and must not fail: it sets a mark or forwards the change. A listener that missed a change reads
