@@ -316,6 +316,8 @@ test('the operator says what invoices say, and bills a month in which nothing wa
   });
 
   assert.match(await page.locator('#bill-month').inputValue(), /^\d{4}-\d\d$/);
+  // The last month has charges in a run over its end, and the portal bills no month within an hour after its end.
+  await page.locator('#bill-month').fill('2026-01');
   await button(page, 'Create invoices').click();
   await page.getByText(/^No invoices created for /).waitFor();
 });
@@ -473,6 +475,8 @@ test('without credit a job is preceded by a request, which the operator grants',
 
 test('the running statement of the month is read, saved and printed', async () => {
   const { page } = view;
+  // In a run over the end of a month, the credit above is of the last month.
+  await operator('POST', `/operator/orgs/${tenant.org}/credits`, { amount_micros: 1_000_000, memo: 'This month' });
   await page.goto(inOrg(tenant.slug, '/invoices'));
   await settled(page);
   const card = page.getByRole('article', { name: 'So far this month' });

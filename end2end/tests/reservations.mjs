@@ -59,9 +59,11 @@ async function openTomorrow(page) {
   await awake(button(page, 'Next'));
   // Late in the evening the next hour, which the form begins with, is of tomorrow already.
   await button(page, 'Today').press('Enter');
-  await button(page, 'Next').press('Enter');
-  await page.waitForFunction((day) => document.querySelector('.schedule__title h2')?.textContent.includes(` ${day} `),
-    `${Number(tomorrow.slice(8))}`);
+  const day = ` ${Number(tomorrow.slice(8))} `;
+  // In a run over midnight it is today.
+  const today = await page.locator('.schedule__title h2').innerText();
+  if (!today.includes(day)) await button(page, 'Next').press('Enter');
+  await page.waitForFunction((day) => document.querySelector('.schedule__title h2')?.textContent.includes(day), day);
   await known(models(page));
 }
 
@@ -77,6 +79,7 @@ test('a board is reserved for tomorrow with the keyboard alone', async () => {
   await models(page).locator('[role="gridcell"][tabindex="0"]').focus();
   // The models are in the order of their names.
   await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('Home');
   for (let step = 0; step < 18; step++) await page.keyboard.press('ArrowRight');
   await page.keyboard.press('Enter');
   await page.getByText(/^Start: .* 09:00\. Select the end\.$/).waitFor();
@@ -147,6 +150,9 @@ test('all boards at the same time are refused, and the way out is taken', async 
 });
 
 test('one is cancelled in the dialog, which says what it costs', async () => {
+  // The fee begins a day before the start: not during this test.
+  const left = Date.parse((await reservation(made.second)).starts_at) - DAY_MS - Date.now();
+  if (left > 0 && left < 30_000) await new Promise((done) => setTimeout(done, left + 1_000));
   await page.goto(inOrg(person.slug, `/reservations/${made.second}`));
   await settled(page);
   const cancel = button(page, 'Cancel');

@@ -51,8 +51,8 @@ pub fn Statements(
     let session = use_session();
     let membership = session.me.memberships.iter().find(|member| member.org.id == org);
     let begin = membership.map(|member| iso_month(&iso_day(member.org.created_at)));
-    let months = earlier_months(&first.month, begin.as_deref().unwrap_or(&first.month));
     let current = RwSignal::new(first);
+    let month = Memo::new(move |_| current.with(|statement| statement.month.clone()));
     every_visible(60_000, move || {
         let fresh = api::invoices::statement(org, None);
         spawn_local(async move {
@@ -62,9 +62,14 @@ pub fn Statements(
             }
         });
     });
-    let rows: Vec<AnyView> = months.iter().map(|month| month_row(org, month)).collect();
-    let heads = [("Month", ""), ("File", "num")];
-    let earlier = (!rows.is_empty()).then(|| table_of("Statements of earlier months", &heads, rows));
+    // At the end of a month, the next refresh brings another one, and the list gets the ended one.
+    let earlier = move || {
+        let month = month.get();
+        let months = earlier_months(&month, begin.as_deref().unwrap_or(&month));
+        let rows: Vec<AnyView> = months.iter().map(|month| month_row(org, month)).collect();
+        let heads = [("Month", ""), ("File", "num")];
+        (!rows.is_empty()).then(|| table_of("Statements of earlier months", &heads, rows))
+    };
     view! {
         <section class="section">
             <div class="section__head"><h2>"Statements"</h2></div>

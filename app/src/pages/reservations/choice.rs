@@ -132,9 +132,12 @@ impl Choice {
     }
 }
 
-/// Returns the initial window of the form: one hour from the next full hour.
+/// The least time to the start of the initial window: the portal refuses a start of more than a minute ago.
+const LEAD: i64 = 10 * MINUTE;
+
+/// Returns the initial window of the form: one hour from the first full hour after ten minutes.
 pub fn first_window(now_ms: i64) -> Window {
-    let begin = next(now_ms.saturating_mul(1_000), HOUR);
+    let begin = next(now_ms.saturating_mul(1_000).saturating_add(LEAD), HOUR);
     let starts_at = Timestamp::from_micros(begin);
     Window { starts_at, ends_at: starts_at.plus_seconds(3_600) }
 }
@@ -171,6 +174,10 @@ mod tests {
             (window.starts_at, window.ends_at),
             (at("2026-11-22T10:00:00Z"), at("2026-11-22T11:00:00Z"))
         );
+        for (now, start) in [("09:50:00", "10:00:00"), ("09:50:01", "11:00:00"), ("23:55:00", "01:00:00")] {
+            let window = first_window(at(&format!("2026-11-22T{now}Z")).millis());
+            assert_eq!(window.starts_at.clock(), start, "{now}");
+        }
     }
 
     #[test]

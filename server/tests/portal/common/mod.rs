@@ -49,6 +49,11 @@ impl ManualClock {
     pub fn set_to_system_time(&self) {
         self.0.store(SystemClock.now().micros(), Ordering::SeqCst);
     }
+
+    /// Advances the clock to the system time, after steps that may have taken long.
+    pub fn catch_up(&self) {
+        self.0.fetch_max(SystemClock.now().micros(), Ordering::SeqCst);
+    }
 }
 
 impl Clock for ManualClock {

@@ -276,6 +276,14 @@ fn billed_text(made: usize, month: &str) -> String {
     }
 }
 
+/// Milliseconds after the end of a month before which the portal does not bill it.
+const SETTLE_MS: i64 = 3_600_000;
+
+/// Returns the last month that the portal bills at a Unix time in milliseconds; empty beyond the calendar.
+fn last_month(now_ms: i64) -> String {
+    month_before(&day_at(now_ms.saturating_sub(SETTLE_MS))).unwrap_or_default()
+}
+
 /// The form for the missing invoices of a past month.
 #[component]
 fn BillForm(state: InvoicesState) -> impl IntoView {
@@ -285,7 +293,7 @@ fn BillForm(state: InvoicesState) -> impl IntoView {
     // The server has no clock, so the month starts empty.
     Effect::new(move || {
         if month.with_untracked(String::is_empty) {
-            month.set(month_before(&day_at(now_ms())).unwrap_or_default());
+            month.set(last_month(now_ms()));
         }
     });
     let submit = move |event: SubmitEvent| {
@@ -329,10 +337,18 @@ fn BillForm(state: InvoicesState) -> impl IntoView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_types::time::Timestamp;
 
     #[test]
     fn billing_has_a_result() {
         assert_eq!(billed_text(2, "2026-10"), "2 invoices created for October 2026.");
         assert!(billed_text(0, "2026-10").starts_with("No invoices created for October 2026"));
+    }
+
+    #[test]
+    fn the_form_begins_with_a_month_that_the_portal_bills() {
+        let month = |at: &str| last_month(at.parse::<Timestamp>().unwrap().millis());
+        assert_eq!(month("2026-12-01T00:59:59Z"), "2026-10");
+        assert_eq!(month("2026-12-01T01:00:00Z"), "2026-11");
     }
 }
