@@ -11,8 +11,9 @@ use berth_serving::reports::{BUCKETS, MAX_FAULTS, MAX_USES, ServiceFaults, Use};
 use berth_types::ids::{InferenceKeyId, RevisionId, ServiceId};
 use serde::{Deserialize, Serialize};
 
-/// The size of blocks: so many worst cases, and the next block at room for so many.
-const TERMS: BorrowerTerms = BorrowerTerms { requests_a_block: 16, low_requests: 4 };
+/// The size of blocks: so many worst cases, and the next block at room for a quarter.
+const TERMS: BorrowerTerms =
+    BorrowerTerms { requests_a_block: 16, low_requests: 4, most_requests_a_block: 4_096 };
 
 /// A record of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -191,6 +192,7 @@ impl Books {
         self.life = now_ms.max(self.life.saturating_add(1));
         self.number = 0;
         if let Some(borrower) = &mut self.borrower {
+            borrower.set_terms(TERMS);
             let open: Vec<u64> = borrower.open_requests().collect();
             for request in open {
                 borrower.settle(request, 0);

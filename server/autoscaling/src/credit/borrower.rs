@@ -18,13 +18,41 @@ const MAX_BLOCKS: usize = 5_000;
 /// The time for which a refusal of the portal holds, in seconds.
 const REFUSAL_S: i64 = 1;
 
+/// The time that a block of a payer with many requests should last, in microseconds. Each ask is a write at the portal,
+/// and a longer time keeps more money away from other gateways.
+const BLOCK_TIME: i64 = 2_000_000;
+/// The most payers with a known pace.
+const MAX_PACES: usize = 10_000;
+
 /// The rules of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BorrowerTerms {
-    /// The preferred size of a block, as a multiple of the worst case of the request that needs it.
+    /// The least preferred size of a block, as a multiple of the worst case of the request that needs it.
     pub requests_a_block: u32,
-    /// With room for fewer such requests the gateway asks for the next block in time. 0: only when a request waits.
+    /// With room for fewer such requests the gateway asks for the next block in time. 0: only when a request waits. It
+    /// grows with the blocks.
     pub low_requests: u32,
+    /// The greatest such multiple. It grows while blocks last less than [`BLOCK_TIME`].
+    #[serde(default)]
+    pub most_requests_a_block: u32,
+}
+
+/// The last ask of a payer, and the multiple of its worst case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Pace {
+    asked_at: Timestamp,
+    requests: u32,
+}
+
+impl BorrowerTerms {
+    /// The multiple for the next block: the last block had `pace`, and lasted until `now`. It doubles at most.
+    fn next_requests(self, pace: Option<Pace>, now: Timestamp) -> u32 {
+        let least = self.requests_a_block.max(1);
+        let Some(pace) = pace else { return least };
+        let lasted = now.micros().saturating_sub(pace.asked_at.micros()).max(BLOCK_TIME / 2);
+        let requests = i64::from(pace.requests).saturating_mul(BLOCK_TIME) / lasted;
+        u32::try_from(requests).unwrap_or(u32::MAX).clamp(least, self.most_requests_a_block.max(least))
+    }
 }
 
 /// The answer to a request that needs a hold.
@@ -118,6 +146,8 @@ pub struct Borrower {
     #[serde(skip)]
     refusals: BTreeMap<Payer, (Timestamp, u64)>,
     #[serde(skip)]
+    paces: BTreeMap<Payer, Pace>,
+    #[serde(skip)]
     unsaved: Vec<Entry>,
 }
 
@@ -133,8 +163,14 @@ impl Borrower {
             holds: BTreeMap::new(),
             noted: BTreeMap::new(),
             refusals: BTreeMap::new(),
+            paces: BTreeMap::new(),
             unsaved: Vec::new(),
         }
+    }
+
+    /// Sets the rules of this version; a stored borrower has those of its last version.
+    pub const fn set_terms(&mut self, terms: BorrowerTerms) {
+        self.terms = terms;
     }
 
     pub const fn gateway(&self) -> GatewayId {
@@ -279,23 +315,42 @@ impl Borrower {
         if self.blocks.len() >= MAX_BLOCKS {
             return HoldAnswer::Full;
         }
-        self.ask(payer, worst, true);
+        self.ask(payer, worst, true, now);
         HoldAnswer::Waits
     }
 
-    fn ask(&mut self, payer: Payer, worst: u64, waits: bool) {
+    fn ask(&mut self, payer: Payer, worst: u64, waits: bool, now: Timestamp) {
         let block = BlockId { gateway: self.gateway, life: self.life, number: self.next };
-        let wish = worst.saturating_mul(self.terms.requests_a_block.max(1).into());
+        let requests = self.terms.next_requests(self.paces.get(&payer).copied(), now);
+        self.note_pace(payer, Pace { asked_at: now, requests });
+        let wish = worst.saturating_mul(requests.into());
         self.record(Entry::Asked(Ask { block, payer, least: worst, wish, waits }));
+    }
+
+    fn note_pace(&mut self, payer: Payer, pace: Pace) {
+        let least = self.terms.requests_a_block.max(1);
+        if self.terms.most_requests_a_block <= least {
+            return;
+        }
+        if self.paces.len() >= MAX_PACES {
+            // The next block of such a payer has the least size anyway.
+            let terms = self.terms;
+            self.paces.retain(|_, old| terms.next_requests(Some(*old), pace.asked_at) > least);
+        }
+        if self.paces.len() < MAX_PACES || self.paces.contains_key(&payer) {
+            self.paces.insert(payer, pace);
+        }
     }
 
     /// Asks for the next block before the present ones are used up.
     fn ask_in_time(&mut self, payer: Payer, worst: u64, now: Timestamp) {
         let free = self.usable(payer, now).fold(0_u64, |sum, (_, own)| sum.saturating_add(own.free()));
-        let low = worst.saturating_mul(self.terms.low_requests.into());
+        let least = self.terms.requests_a_block.max(1);
+        let growth = self.paces.get(&payer).map_or(1, |pace| pace.requests / least);
+        let low = worst.saturating_mul(self.terms.low_requests.into()).saturating_mul(growth.into());
         let room = self.blocks.len() < MAX_BLOCKS;
         if free < low && room && !self.asks(payer) && !self.is_refused(payer, worst, now) {
-            self.ask(payer, worst, false);
+            self.ask(payer, worst, false, now);
         }
     }
 

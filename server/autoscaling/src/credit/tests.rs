@@ -195,7 +195,67 @@ fn a_restarted_portal_has_the_same_room() {
 }
 
 fn borrower(low_requests: u32) -> Borrower {
-    Borrower::new(GatewayId(1), 1, BorrowerTerms { requests_a_block: 4, low_requests })
+    let terms = BorrowerTerms { requests_a_block: 4, low_requests, most_requests_a_block: 4 };
+    Borrower::new(GatewayId(1), 1, terms)
+}
+
+/// The wishes of a payer that uses each block up in these milliseconds, with requests of a worst case of 10.
+fn wishes(most_requests_a_block: u32, lasting_ms: &[i64]) -> Vec<u64> {
+    let terms = BorrowerTerms { requests_a_block: 4, low_requests: 0, most_requests_a_block };
+    let mut borrower = Borrower::new(GatewayId(1), 1, terms);
+    let (mut now, mut request, mut wishes) = (second(0), 0, Vec::new());
+    for ms in lasting_ms {
+        while borrower.hold(request, payer(1), 10, now) == HoldAnswer::Held {
+            borrower.settle(request, 10);
+            request += 1;
+        }
+        let [message] = borrower.messages(now)[..] else { panic!("one ask") };
+        let Content::Ask(ask) = message.content else { panic!("an ask") };
+        wishes.push(ask.wish);
+        let until = now.plus_seconds(3_600);
+        borrower.receive(&ToGateway::Grant { block: ask.block, size: ask.wish, until }, now);
+        now = Timestamp::from_micros(now.micros() + ms * 1_000);
+    }
+    wishes
+}
+
+#[test]
+fn blocks_grow_with_the_pace_of_their_payer() {
+    for (most, lasting_ms, expected) in [
+        (4, vec![0, 0, 0], vec![40, 40, 40]),
+        (0, vec![0, 0, 0], vec![40, 40, 40]),
+        (50, vec![0, 1, 999, 1_000, 0, 0], vec![40, 80, 160, 320, 500, 500]),
+        // A block of two seconds has the right size; a longer one is followed by a smaller one.
+        (50, vec![0, 0, 2_000, 2_000, 4_000, 8_000, 0], vec![40, 80, 160, 160, 160, 80, 40]),
+        (50, vec![0, 0, 0, 3_600_000, 0], vec![40, 80, 160, 320, 40]),
+    ] {
+        assert_eq!(wishes(most, &lasting_ms), expected, "at most {most}, blocks of {lasting_ms:?} ms");
+    }
+}
+
+#[test]
+fn a_payer_with_large_blocks_asks_with_more_room_left() {
+    let terms = BorrowerTerms { requests_a_block: 4, low_requests: 1, most_requests_a_block: 16 };
+    let mut borrower = Borrower::new(GatewayId(1), 1, terms);
+    let (mut request, mut granted) = (0, 0);
+    for (room, wish) in [(0, 40), (0, 80), (1, 160), (3, 160), (3, 160)] {
+        let ask = loop {
+            // All requests stay open.
+            let answer = borrower.hold(request, payer(1), 10, second(0));
+            request += u64::from(answer == HoldAnswer::Held);
+            let messages = borrower.messages(second(0));
+            let ask = messages.into_iter().find_map(|message| match message.content {
+                Content::Ask(ask) => Some(ask),
+                Content::Report(_) => None,
+            });
+            if let Some(ask) = ask {
+                break ask;
+            }
+        };
+        assert_eq!((granted - request * 10, ask.wish), (room * 10, wish));
+        borrower.receive(&grant(ask.block.number, ask.wish, 60), second(0));
+        granted += ask.wish;
+    }
 }
 
 fn grant(number: u64, size: u64, until: i64) -> ToGateway {

@@ -51,7 +51,7 @@ struct World {
 }
 
 fn new_borrower(gateway: usize, life: u64) -> Borrower {
-    let terms = BorrowerTerms { requests_a_block: 2, low_requests: 1 };
+    let terms = BorrowerTerms { requests_a_block: 2, low_requests: 1, most_requests_a_block: 4 };
     Borrower::new(GatewayId(u64::try_from(gateway).unwrap()), life, terms)
 }
 
