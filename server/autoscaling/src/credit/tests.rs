@@ -199,6 +199,13 @@ fn borrower(low_requests: u32) -> Borrower {
     Borrower::new(GatewayId(1), 1, terms)
 }
 
+fn find_ask(borrower: &mut Borrower, now: Timestamp) -> Option<Ask> {
+    borrower.messages(now).into_iter().find_map(|message| match message.content {
+        Content::Ask(ask) => Some(ask),
+        Content::Report(_) => None,
+    })
+}
+
 /// The wishes of a payer that uses each block up in these milliseconds, with requests of a worst case of 10.
 fn wishes(most_requests_a_block: u32, lasting_ms: &[i64]) -> Vec<u64> {
     let terms = BorrowerTerms { requests_a_block: 4, low_requests: 0, most_requests_a_block };
@@ -209,8 +216,7 @@ fn wishes(most_requests_a_block: u32, lasting_ms: &[i64]) -> Vec<u64> {
             borrower.settle(request, 10);
             request += 1;
         }
-        let [message] = borrower.messages(now)[..] else { panic!("one ask") };
-        let Content::Ask(ask) = message.content else { panic!("an ask") };
+        let ask = find_ask(&mut borrower, now).unwrap();
         wishes.push(ask.wish);
         let until = now.plus_seconds(3_600);
         borrower.receive(&ToGateway::Grant { block: ask.block, size: ask.wish, until }, now);
@@ -243,12 +249,7 @@ fn a_payer_with_large_blocks_asks_with_more_room_left() {
             // All requests stay open.
             let answer = borrower.hold(request, payer(1), 10, second(0));
             request += u64::from(answer == HoldAnswer::Held);
-            let messages = borrower.messages(second(0));
-            let ask = messages.into_iter().find_map(|message| match message.content {
-                Content::Ask(ask) => Some(ask),
-                Content::Report(_) => None,
-            });
-            if let Some(ask) = ask {
+            if let Some(ask) = find_ask(&mut borrower, second(0)) {
                 break ask;
             }
         };
