@@ -1,7 +1,8 @@
 //! Tests of the order of jobs: priority, turns of organizations, backfill, preemption, dependencies and volumes.
 
-use berth_engine::{Blocker, Decision, Engine, Fact, HeldVolume, JobFacts};
-use berth_placement::cluster::{GpuFacts, NodeFacts, Owner};
+use berth_engine::{Blocker, Decision, Engine, Fact, HeldVolume, JobFacts, OrgFacts, waits_for_own_org};
+use berth_placement::cluster::{BookingId, GpuFacts, NodeFacts, Owner};
+use berth_placement::quotas::EngineLimits;
 use berth_placement::request::{DeviceRequest, Nearness, Request};
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Condition, DependsOn, Priority};
@@ -203,4 +204,44 @@ fn a_start_that_was_due_a_moment_ago_comes_with_the_next_pass() {
         let why = e.why(job_id(1), now).unwrap();
         assert_eq!((why.fits, why.earliest, why.blockers), (true, Some(now), Vec::new()));
     }
+}
+
+#[test]
+fn a_wait_for_a_limit_or_a_volume_is_a_wait_for_the_organization_and_one_for_boards_is_not() {
+    let mut e = engine(1, 2);
+    let limit = |e: &mut Engine, boards_milli| {
+        let limits = EngineLimits { boards_milli, ..EngineLimits::default() };
+        let facts = OrgFacts {
+            org: org(1),
+            weight: 1.0,
+            used: None,
+            guaranteed_milli: 0,
+            own_nodes_only: false,
+            egress_policy: false,
+            limits,
+        };
+        e.apply(Fact::Org(facts), at(0));
+    };
+    let org_job = |n, o, request| JobFacts { org: org(o), ..waits(n, request) };
+    limit(&mut e, Some(1_000));
+    let held = HeldVolume { name: "model".to_owned(), job: job_id(9), saving: false };
+    let book = BookingId(Uuid::from_u128(9));
+    for (n, facts, expected) in [
+        (1, org_job(1, 1, boards(1, 1)), false),
+        (2, org_job(2, 1, boards(2, 1)), true),
+        (3, org_job(3, 2, boards(2, 1)), false),
+        (4, JobFacts { volume: Some(held), ..org_job(4, 2, boards(1, 1)) }, true),
+        (5, JobFacts { inside: Some(book), ..org_job(5, 1, boards(2, 1)) }, false),
+    ] {
+        submit(&mut e, facts);
+        assert_eq!(waits_for_own_org(&mut e, job_id(n), at(0)), expected, "{n}");
+    }
+    assert!(!waits_for_own_org(&mut e, job_id(8), at(0)), "an unknown job");
+    // The first job runs, so the next small one of its organization waits for the limit.
+    assert_eq!(starts(&e.pass(at(10))), [job_id(1)]);
+    assert!(!waits_for_own_org(&mut e, job_id(1), at(10)), "it runs");
+    submit(&mut e, org_job(6, 1, boards(1, 1)));
+    assert!(waits_for_own_org(&mut e, job_id(6), at(10)));
+    limit(&mut e, None);
+    assert!(!waits_for_own_org(&mut e, job_id(6), at(10)));
 }

@@ -211,10 +211,7 @@ mod tests {
             (vec![("authorization", "Bearer sk-berth-a")], Secret::Key("sk-berth-a")),
             (vec![("authorization", "bearer  sk-berth-a ")], Secret::Key("sk-berth-a")),
             (vec![("x-api-key", "sk-berth-a")], Secret::Key("sk-berth-a")),
-            (
-                vec![("authorization", "Bearer x"), ("x-api-key", "sk-berth-a")],
-                Secret::Key("sk-berth-a"),
-            ),
+            (vec![("authorization", "Bearer x"), ("x-api-key", "sk-berth-a")], Secret::Key("sk-berth-a")),
             (vec![("authorization", "sk-berth-a")], Secret::Foreign),
             (vec![("authorization", "Basic sk-berth-a")], Secret::Foreign),
             (vec![("authorization", "Bearer sk-other")], Secret::Foreign),
@@ -238,11 +235,8 @@ mod tests {
             ("upgrade", "websocket"),
             ("accept", "*/*"),
         ]);
-        let mut sender = Sender {
-            peer: "::ffff:192.0.2.1".parse().unwrap(),
-            is_proxy: false,
-            request_id: "req_1",
-        };
+        let mut sender =
+            Sender { peer: "::ffff:192.0.2.1".parse().unwrap(), is_proxy: false, request_id: "req_1" };
         prepare_request(&mut headers, "models.example.org", &sender, false);
         let expected = map(&[
             ("accept", "*/*"),

@@ -130,29 +130,3 @@ fn the_first_turns_are_those_of_all_admitted_jobs_sorted() {
         assert_eq!(e.queue.first_turns(pool, order::turns(&e, now), limit), first, "the first {limit}");
     }
 }
-
-#[test]
-fn a_wait_for_a_limit_or_a_volume_is_a_wait_for_the_organization_and_one_for_boards_is_not() {
-    let mut e = engine(1, 2);
-    limit(&mut e, 1, most_boards(1_000));
-    let held = HeldVolume { name: "model".to_owned(), job: job_id(9), saving: false };
-    let book = BookingId(Uuid::from_u128(9));
-    for (n, facts, expected) in [
-        (1, org_job(1, 1, boards(1, 1)), false),
-        (2, org_job(2, 1, boards(2, 1)), true),
-        (3, org_job(3, 2, boards(2, 1)), false),
-        (4, JobFacts { volume: Some(held), ..org_job(4, 2, boards(1, 1)) }, true),
-        (5, JobFacts { inside: Some(book), ..org_job(5, 1, boards(2, 1)) }, false),
-    ] {
-        submit(&mut e, facts);
-        assert_eq!(waits_for_own_org(&mut e, job_id(n), at(0)), expected, "{n}");
-    }
-    assert!(!waits_for_own_org(&mut e, job_id(8), at(0)), "an unknown job");
-    // The first job runs, so the next small one of its organization waits for the limit.
-    assert_eq!(starts(&e.pass(at(10))), [job_id(1)]);
-    assert!(!waits_for_own_org(&mut e, job_id(1), at(10)), "it runs");
-    submit(&mut e, org_job(6, 1, boards(1, 1)));
-    assert!(waits_for_own_org(&mut e, job_id(6), at(10)));
-    limit(&mut e, 1, EngineLimits::default());
-    assert!(!waits_for_own_org(&mut e, job_id(6), at(10)));
-}
