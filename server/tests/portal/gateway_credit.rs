@@ -25,7 +25,7 @@ struct Edge {
 impl Edge {
     async fn new(site: &Site, gateway: u64, key: u64) -> Self {
         let token = add_gateway(&site.t, gateway).await;
-        let terms = BorrowerTerms { requests_a_block: 4, low_requests: 0 };
+        let terms = BorrowerTerms { requests_a_block: 4, low_requests: 0, most_requests_a_block: 4 };
         let payer = Payer { org: site.org.parse().unwrap(), key: KeyId(key) };
         Self { token, borrower: Borrower::new(GatewayId(gateway), 1, terms), payer }
     }
