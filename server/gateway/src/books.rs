@@ -11,9 +11,14 @@ use berth_serving::reports::{BUCKETS, MAX_FAULTS, MAX_USES, ServiceFaults, Use};
 use berth_types::ids::{InferenceKeyId, RevisionId, ServiceId};
 use serde::{Deserialize, Serialize};
 
-/// The size of blocks: so many worst cases, and the next block at room for a quarter.
-const TERMS: BorrowerTerms =
-    BorrowerTerms { requests_a_block: 16, low_requests: 4, most_requests_a_block: 4_096 };
+/// The worst cases of the smallest block.
+pub const LEAST_BLOCK: u32 = 16;
+/// The size of blocks, and the next block at room for a quarter.
+const TERMS: BorrowerTerms = BorrowerTerms {
+    requests_a_block: LEAST_BLOCK,
+    low_requests: LEAST_BLOCK / 4,
+    most_requests_a_block: 4_096,
+};
 
 /// A record of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -255,6 +260,18 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+
+    #[test]
+    fn credit_of_an_earlier_version_gets_the_present_rules() {
+        let mut books = Books::new(1);
+        books.open_credit(4);
+        let mut value = serde_json::to_value(&books).unwrap();
+        let terms = value["borrower"]["terms"].clone();
+        value["borrower"]["terms"] = serde_json::json!({"requests_a_block": 8, "low_requests": 2});
+        let mut old: Books = serde_json::from_value(value).unwrap();
+        old.restart(9);
+        assert_eq!(serde_json::to_value(&old).unwrap()["borrower"]["terms"], terms);
+    }
 
     fn used(service: u128, tokens: u64) -> Record {
         Record::Used(Used {

@@ -112,7 +112,9 @@ pub struct Sender<'a> {
 
 /// Removes each header with a key of ours. A program reads other credentials itself.
 fn remove_keys(headers: &mut HeaderMap) {
-    let is_key = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(KEY_PREFIX));
+    let prefix = KEY_PREFIX.as_bytes();
+    // A key with other bytes around it is a secret too.
+    let is_key = |value: &HeaderValue| value.as_bytes().windows(prefix.len()).any(|part| part == prefix);
     for name in KEY_HEADERS {
         if headers.get_all(&name).iter().any(is_key) {
             headers.remove(&name);
@@ -265,6 +267,10 @@ mod tests {
             remove_keys(&mut headers);
             assert_eq!(headers, map(&left), "{pairs:?}");
         }
+        let mut odd = HeaderMap::new();
+        odd.insert(API_KEY, HeaderValue::from_bytes(b"sk-berth-a\xc2\xa0").unwrap());
+        remove_keys(&mut odd);
+        assert!(odd.is_empty());
     }
 
     #[test]

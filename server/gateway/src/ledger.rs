@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use berth_autoscaling::credit::{HoldAnswer, Payer, ToGateway, ToPortal};
+use berth_autoscaling::credit::{Ask, Entry, HoldAnswer, Payer, ToGateway, ToPortal};
 use berth_serving::refusals::{Lack, Refusal};
 use berth_types::ids::ServiceId;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use crate::books::{Books, Failed, FaultKind, Outgoing, Record, Used};
+use crate::books::{Books, Failed, FaultKind, LEAST_BLOCK, Outgoing, Record, Used};
 use crate::clock::{now_ms, wall};
 use crate::journal::Journal;
 
@@ -46,7 +46,7 @@ struct Inner {
 /// The books with their journal.
 pub struct Ledger {
     inner: Mutex<Inner>,
-    /// A request waits for a block.
+    /// A block is asked for, and a request waits for it or soon does.
     asked: Notify,
 }
 
@@ -97,10 +97,13 @@ impl Inner {
         written
     }
 
-    /// Stores what the borrower has changed.
-    fn store_credit(&mut self) -> io::Result<()> {
+    /// Stores what the borrower has changed. Returns true with an ask for a large block, which has no time for the next
+    /// round.
+    fn store_credit(&mut self) -> io::Result<bool> {
         let entries = self.books.borrower().map(|borrower| borrower.new_entries()).unwrap_or_default();
-        self.store(entries.into_iter().map(Record::Credit).collect())
+        let is_large = |ask: &Ask| ask.wish > ask.least.saturating_mul(LEAST_BLOCK.into());
+        let is_urgent = entries.iter().any(|entry| matches!(entry, Entry::Asked(ask) if is_large(ask)));
+        self.store(entries.into_iter().map(Record::Credit).collect()).map(|()| is_urgent)
     }
 
     /// Tries the waiting requests again. Returns those that wait no longer.
@@ -204,6 +207,9 @@ impl Ledger {
         let borrower = inner.books.borrower().ok_or(no_credit())?;
         let answer = borrower.hold(request, payer, worst, wall());
         let stored = inner.store_credit();
+        if stored.as_ref().is_ok_and(|is_urgent| *is_urgent) {
+            self.asked.notify_one();
+        }
         if answer == HoldAnswer::Waits && stored.is_ok() && inner.waiting.len() < MAX_WAITING {
             let (send, receive) = oneshot::channel();
             inner.waiting.push(Waiting { request, payer, worst, answer: send });
@@ -253,7 +259,7 @@ impl Ledger {
         let _ = self.lock().store(vec![Record::Failed(Failed { service, kind })]);
     }
 
-    /// Waits for a request that needs a block.
+    /// Waits for an ask that has no time for the next round.
     pub async fn asked(&self) {
         self.asked.notified().await;
     }

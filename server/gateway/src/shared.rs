@@ -115,14 +115,15 @@ impl Shared {
         // the disk.
         if is_new_number {
             self.keep(text)?;
+            // A repetition would put the former number back.
+            *self.unkept() = None;
         }
         self.take_over(snapshot)?;
         tracing::debug!(number, "a snapshot is in use");
-        let mut unkept = self.unkept();
         if is_new_number {
-            *unkept = None;
             return Ok(());
         }
+        let mut unkept = self.unkept();
         match self.keep(text) {
             Ok(()) => *unkept = None,
             Err(error) => {

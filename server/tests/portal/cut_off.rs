@@ -9,7 +9,9 @@ use std::process::Command;
 
 use crate::common::TestPortal;
 use crate::common::left_out::left_out;
-use crate::process::{ChildGuard, PortalProcess, call, eventually, free_address, serve_with, worker};
+use crate::process::{
+    ChildGuard, PortalProcess, call, eventually, free_address, last_messages, serve_with, worker,
+};
 use crate::relay::Relay;
 use berth_foundation::Settings;
 use berth_shim::lease::LeaseRenewal;
@@ -238,7 +240,13 @@ async fn a_daemon_restart_within_the_lease_keeps_the_job_running() {
         // The new daemon renews the lease of the running job.
         eventually(|| {
             let now = find_json::<LeaseRenewal>(&setup.data(0).join("lease.json")).unwrap();
-            if now.sent_ms > renewed.sent_ms { Ok(()) } else { Err(format!("{now:?}")) }
+            let ended = daemon.0.try_wait().unwrap();
+            let messages = || last_messages(&setup.data(0));
+            if now.sent_ms > renewed.sent_ms {
+                Ok(())
+            } else {
+                Err(format!("{now:?} {ended:?} {}", messages()))
+            }
         });
         assert!(start.is_running(), "{:?}", ShimRecords::read(&dir).exit);
     }

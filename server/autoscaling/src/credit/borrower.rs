@@ -23,6 +23,8 @@ const REFUSAL_S: i64 = 1;
 const BLOCK_TIME: i64 = 2_000_000;
 /// The most payers with a known pace.
 const MAX_PACES: usize = 10_000;
+/// The time after which a pace is forgotten, in microseconds. The blocks of that time have ended.
+const PACE_TIME: u64 = 600_000_000;
 
 /// The rules of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -37,21 +39,23 @@ pub struct BorrowerTerms {
     pub most_requests_a_block: u32,
 }
 
-/// The last ask of a payer, and the multiple of its worst case.
+/// The last ask of a payer, and the size of its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Pace {
     asked_at: Timestamp,
-    requests: u32,
+    size: u64,
 }
 
 impl BorrowerTerms {
-    /// The multiple for the next block: the last block had `pace`, and lasted until `now`. It doubles at most.
-    fn next_requests(self, pace: Option<Pace>, now: Timestamp) -> u32 {
-        let least = self.requests_a_block.max(1);
+    /// The wish for the next block of requests with this worst case: the last block had `pace`, and lasted until `now`.
+    /// It doubles at most.
+    fn next_wish(self, pace: Option<Pace>, worst: u64, now: Timestamp) -> u64 {
+        let least = worst.saturating_mul(self.requests_a_block.max(1).into());
         let Some(pace) = pace else { return least };
+        let most = worst.saturating_mul(self.most_requests_a_block.into()).max(least);
         let lasted = now.micros().saturating_sub(pace.asked_at.micros()).max(BLOCK_TIME / 2);
-        let requests = i64::from(pace.requests).saturating_mul(BLOCK_TIME) / lasted;
-        u32::try_from(requests).unwrap_or(u32::MAX).clamp(least, self.most_requests_a_block.max(least))
+        let wish = i128::from(pace.size) * i128::from(BLOCK_TIME) / i128::from(lasted);
+        u64::try_from(wish).unwrap_or(u64::MAX).clamp(least, most)
     }
 }
 
@@ -321,9 +325,8 @@ impl Borrower {
 
     fn ask(&mut self, payer: Payer, worst: u64, waits: bool, now: Timestamp) {
         let block = BlockId { gateway: self.gateway, life: self.life, number: self.next };
-        let requests = self.terms.next_requests(self.paces.get(&payer).copied(), now);
-        self.note_pace(payer, Pace { asked_at: now, requests });
-        let wish = worst.saturating_mul(requests.into());
+        let wish = self.terms.next_wish(self.paces.get(&payer).copied(), worst, now);
+        self.note_pace(payer, Pace { asked_at: now, size: wish });
         self.record(Entry::Asked(Ask { block, payer, least: worst, wish, waits }));
     }
 
@@ -332,10 +335,9 @@ impl Borrower {
         if self.terms.most_requests_a_block <= least {
             return;
         }
-        if self.paces.len() >= MAX_PACES {
-            // The next block of such a payer has the least size anyway.
-            let terms = self.terms;
-            self.paces.retain(|_, old| terms.next_requests(Some(*old), pace.asked_at) > least);
+        if self.paces.len() >= MAX_PACES && !self.paces.contains_key(&payer) {
+            let now = pace.asked_at.micros();
+            self.paces.retain(|_, old| now.abs_diff(old.asked_at.micros()) < PACE_TIME);
         }
         if self.paces.len() < MAX_PACES || self.paces.contains_key(&payer) {
             self.paces.insert(payer, pace);
@@ -345,9 +347,9 @@ impl Borrower {
     /// Asks for the next block before the present ones are used up.
     fn ask_in_time(&mut self, payer: Payer, worst: u64, now: Timestamp) {
         let free = self.usable(payer, now).fold(0_u64, |sum, (_, own)| sum.saturating_add(own.free()));
-        let least = self.terms.requests_a_block.max(1);
-        let growth = self.paces.get(&payer).map_or(1, |pace| pace.requests / least);
-        let low = worst.saturating_mul(self.terms.low_requests.into()).saturating_mul(growth.into());
+        let lent = self.paces.get(&payer).map_or(0, |pace| pace.size);
+        let part = lent / u64::from(self.terms.requests_a_block.max(1));
+        let low = worst.max(part).saturating_mul(self.terms.low_requests.into());
         let room = self.blocks.len() < MAX_BLOCKS;
         if free < low && room && !self.asks(payer) && !self.is_refused(payer, worst, now) {
             self.ask(payer, worst, false, now);
@@ -384,6 +386,12 @@ impl Borrower {
         match message {
             ToGateway::Grant { size: 0, .. } => self.refused(number, now),
             ToGateway::Grant { size, until, .. } if own.until.is_none() => {
+                let ask = own.ask;
+                // The next block follows the lent amount. A request that waits uses no block.
+                if let Some(pace) = self.paces.get_mut(&ask.payer) {
+                    pace.size = *size;
+                    pace.asked_at = if ask.waits { now } else { pace.asked_at };
+                }
                 self.record(Entry::Granted { number, size: *size, until: *until });
             }
             ToGateway::Recall { .. } if own.until.is_some() && !own.ending => {
@@ -399,6 +407,7 @@ impl Borrower {
         let Some(own) = self.blocks.get(&number).filter(|own| own.until.is_none()) else { return };
         let ask = own.ask;
         self.record(Entry::Forgotten { number });
+        self.paces.remove(&ask.payer);
         if ask.waits {
             self.refusals.retain(|_, (until, _)| now < *until);
             self.refusals.insert(ask.payer, (now.plus_seconds(REFUSAL_S), ask.least));

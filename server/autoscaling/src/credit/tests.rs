@@ -259,6 +259,65 @@ fn a_payer_with_large_blocks_asks_with_more_room_left() {
     }
 }
 
+#[test]
+fn refusals_and_other_worst_cases_make_no_larger_block() {
+    let terms = BorrowerTerms { requests_a_block: 4, low_requests: 1, most_requests_a_block: 4_096 };
+    let mut borrower = Borrower::new(GatewayId(1), 1, terms);
+    for s in 0..20 {
+        assert_eq!(borrower.hold(0, payer(1), 10, second(s)), HoldAnswer::Waits);
+        let ask = find_ask(&mut borrower, second(s)).unwrap();
+        assert_eq!(ask.wish, 40, "after {s} refusals");
+        borrower.receive(&grant(ask.block.number, 0, 60), second(s));
+    }
+    // Many small requests, then a large one.
+    let (mut request, mut last) = (1, 0);
+    while last < 4_096 {
+        let answer = borrower.hold(request, payer(2), 1, second(30));
+        request += u64::from(answer == HoldAnswer::Held);
+        if let Some(ask) = find_ask(&mut borrower, second(30)) {
+            last = ask.wish;
+            borrower.receive(&grant(ask.block.number, ask.wish, 60), second(30));
+        }
+    }
+    let answer = borrower.hold(0, payer(2), 100_000, second(30));
+    let wish = find_ask(&mut borrower, second(30)).unwrap().wish;
+    assert_eq!((answer, wish), (HoldAnswer::Waits, 400_000));
+}
+
+#[test]
+fn a_block_that_the_portal_cut_makes_no_larger_one() {
+    let terms = BorrowerTerms { requests_a_block: 4, low_requests: 0, most_requests_a_block: 4_096 };
+    let mut borrower = Borrower::new(GatewayId(1), 1, terms);
+    let mut request = 0;
+    for (wish, lent) in [(40, 40), (80, 10), (40, 40), (80, 80), (160, 10), (40, 10)] {
+        while borrower.hold(request, payer(1), 10, second(0)) == HoldAnswer::Held {
+            borrower.settle(request, 10);
+            request += 1;
+        }
+        let ask = find_ask(&mut borrower, second(0)).unwrap();
+        assert_eq!(ask.wish, wish);
+        borrower.receive(&grant(ask.block.number, lent, 60), second(0));
+    }
+}
+
+#[test]
+fn a_slow_portal_does_not_keep_blocks_small() {
+    let terms = BorrowerTerms { requests_a_block: 4, low_requests: 0, most_requests_a_block: 4_096 };
+    let mut borrower = Borrower::new(GatewayId(1), 1, terms);
+    let mut request = 0;
+    for (round, wish) in [40, 80, 160, 320].into_iter().enumerate() {
+        let asked = second(3 * round as i64);
+        while borrower.hold(request, payer(1), 10, asked) == HoldAnswer::Held {
+            borrower.settle(request, 10);
+            request += 1;
+        }
+        let ask = find_ask(&mut borrower, asked).unwrap();
+        assert_eq!(ask.wish, wish);
+        // The answer comes three seconds later, and the block is used up at once.
+        borrower.receive(&grant(ask.block.number, ask.wish, 600), second(3 * (round as i64 + 1)));
+    }
+}
+
 fn grant(number: u64, size: u64, until: i64) -> ToGateway {
     let block = BlockId { gateway: GatewayId(1), life: 1, number };
     ToGateway::Grant { block, size, until: second(until) }

@@ -1,9 +1,10 @@
 //! Portal and worker as processes, and HTTP requests from outside.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -101,9 +102,22 @@ impl Drop for ChildGuard {
     }
 }
 
+/// The file with the messages of a worker.
+fn log_of_worker(data: &Path) -> PathBuf {
+    data.with_extension("log")
+}
+
+/// The last messages of all workers with this data directory.
+pub fn last_messages(data: &Path) -> String {
+    let log = std::fs::read_to_string(log_of_worker(data)).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
 /// Starts a worker with one simulated board.
 pub fn worker(data: &Path, portal: &str, join: &str) -> ChildGuard {
     let program = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("berth-worker");
+    let log = OpenOptions::new().create(true).append(true).open(log_of_worker(data)).unwrap();
     let child = Command::new(program)
         .args(["run", "--simulate", "1xH100-80GB", "--allow-unisolated", "--join-token", join])
         .args(["--job-network", "host"])
@@ -112,7 +126,7 @@ pub fn worker(data: &Path, portal: &str, join: &str) -> ChildGuard {
         .arg("--data")
         .arg(data)
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(log)
         .spawn()
         .unwrap();
     ChildGuard(child)
