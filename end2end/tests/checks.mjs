@@ -4,22 +4,24 @@ import { createRequire } from 'node:module';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-/** The findings of axe of every impact, by all rules or by the named ones. */
-export async function axeFindings(page, rules = null) {
-  if (!(await page.evaluate(() => 'axe' in window))) await page.evaluate(AXE);
-  return page.evaluate(async (rules) => {
-    const { violations } = await window.axe.run(document, { resultTypes: ['violations'], ...(rules && { runOnly: rules }) });
-    const one = (node) => `${node.target.join(' ')} (${[...node.any, ...node.all, ...node.none][0]?.message})`;
-    return violations.map((v) => `axe ${v.id}, ${v.impact}: ${v.nodes.slice(0, 3).map(one).join(', ')}`);
-  }, rules);
-}
-
 /** The page is drawn in its new colours: transitions are over. */
 export const painted = (page) => page.evaluate(async () => {
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
   const transitions = document.getAnimations().filter((animation) => animation instanceof CSSTransition);
   await Promise.all(transitions.map((transition) => transition.finished.catch(() => {})));
 });
+
+/** The findings of axe of every impact, by all rules or by the named ones. */
+export async function axeFindings(page, rules = null) {
+  if (!(await page.evaluate(() => 'axe' in window))) await page.evaluate(AXE);
+  // After a change of the theme an element can have the new colour on the old background for a frame.
+  await painted(page);
+  return page.evaluate(async (rules) => {
+    const { violations } = await window.axe.run(document, { resultTypes: ['violations'], ...(rules && { runOnly: rules }) });
+    const one = (node) => `${node.target.join(' ')} (${[...node.any, ...node.all, ...node.none][0]?.message})`;
+    return violations.map((v) => `axe ${v.id}, ${v.impact}: ${v.nodes.slice(0, 3).map(one).join(', ')}`);
+  }, rules);
+}
 
 /** A page that is wider than its window, with the first elements beyond its edge. */
 export function widthFindings(page) {

@@ -232,8 +232,10 @@ for (const [name, role, where] of SCREENS) {
         if (name.startsWith('reservations')) await page.getByText(/Price valid for/).waitFor();
         for (const colorScheme of ['light', 'dark']) {
           await page.emulateMedia({ colorScheme });
-          await painted(page);
-          if (HAS_PICTURES) await page.screenshot({ path: join(SHOTS, `${name}-${width}-${colorScheme}.png`), fullPage: true });
+          if (HAS_PICTURES) {
+            await painted(page);
+            await page.screenshot({ path: join(SHOTS, `${name}-${width}-${colorScheme}.png`), fullPage: true });
+          }
           found.push(...(await wrongs(page, colorScheme)).map((text) => `${width} ${colorScheme}: ${text}`));
         }
       } catch (error) {

@@ -2,7 +2,7 @@
 // deleted; the keys of their callers, and the gateways of the operator.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { axeFindings, cutFindings, painted, widthFindings } from './checks.mjs';
+import { axeFindings, cutFindings, widthFindings } from './checks.mjs';
 import {
   bearer, boardsFree, chooseOffering, inOrg, launchBrowser, openPage, settled, signIn, signUp, startDemo, waitFor,
 } from './harness.mjs';
@@ -457,7 +457,6 @@ test('every page of services is sound at both widths', async () => {
       await settled(one.page);
       const findings = [...(await axeFindings(one.page)), ...(await widthFindings(one.page)), ...(await cutFindings(one.page))];
       await one.page.emulateMedia({ colorScheme: 'dark' });
-      await painted(one.page);
       // At night only colours differ from the day.
       const night = await axeFindings(one.page, ['color-contrast', 'link-in-text-block']);
       findings.push(...night.map((text) => `dark: ${text}`), ...one.faults);
