@@ -34,7 +34,7 @@ pub struct BorrowerTerms {
     /// With room for fewer such requests the gateway asks for the next block in time. 0: only when a request waits. It
     /// grows with the blocks.
     pub low_requests: u32,
-    /// The greatest such multiple. It grows while blocks last less than [`BLOCK_TIME`].
+    /// The greatest preferred size of a block, as the same multiple. Blocks grow while they last less than [`BLOCK_TIME`].
     #[serde(default)]
     pub most_requests_a_block: u32,
 }
