@@ -184,6 +184,9 @@ class Scene:
         self.counts["answers"] = self.spent
         self.counts["without_portal"] = {"before": len(first)} | dict(alone)
         self.expect_charge(2 * ANSWERS)
+        # A gateway that has not reached the portal yet does not know that the budget is spent.
+        exceeded = [(403, "budget.exceeded")] * GATEWAYS
+        wait_for("each gateway to know that the budget is spent", lambda: [self.ask(port, key) for port in self.ports] == exceeded)
         after = self.race(key, CLIENTS)
         self.expect(after, 0, {"403 budget.exceeded"})
         return f"{len(first)} answers before, {dict(alone)} without the portal, {ANSWERS} in all after its return"

@@ -9,6 +9,7 @@ use std::time::Duration;
 use berth_autoscaling::credit::ToGateway;
 use berth_serving::reports::GatewayReport;
 use rand::Rng;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -31,44 +32,60 @@ const LAST_REPORTS: Duration = Duration::from_secs(5);
 /// Rounds of the last messages about credit.
 const LAST_ROUNDS: usize = 8;
 
-/// Growing pauses after failures, with a random part.
-#[derive(Default)]
+/// Growing pauses after failures, with a random part. The first success of a task ends the pauses of the others: the
+/// portal is there again, and requests wait for credit.
 struct Backoff {
     failures: u32,
+    /// The number of returns of the portal.
+    returns: watch::Sender<u64>,
+    seen: watch::Receiver<u64>,
 }
 
 impl Backoff {
-    /// Waits after a failure. Only the first of a row is a warning.
+    fn new(returns: &watch::Sender<u64>) -> Self {
+        Self { failures: 0, returns: returns.clone(), seen: returns.subscribe() }
+    }
+
+    /// Waits after a failure, at most until the next return of the portal. Only the first of a row is a warning.
     async fn wait(&mut self, what: &'static str, error: &str) {
         if self.failures == 0 {
             tracing::warn!(error, "{what}");
         } else {
             tracing::debug!(error, "{what}");
         }
+        let pause = self.pause();
+        // A return during the failed request counts too.
+        let _ = timeout(pause, self.seen.changed()).await;
+    }
+
+    /// The next pause.
+    fn pause(&mut self) -> Duration {
         let longest = FIRST_PAUSE.saturating_mul(1 << self.failures.min(10)).min(LONGEST_PAUSE);
         self.failures = self.failures.saturating_add(1);
-        let share: f64 = rand::rng().random_range(0.5..1.0);
-        sleep(longest.mul_f64(share)).await;
+        longest.mul_f64(rand::rng().random_range(0.5..1.0))
     }
 
     fn succeed(&mut self, what: &'static str) {
         if std::mem::take(&mut self.failures) > 0 {
             tracing::info!("{what}");
+            self.returns.send_modify(|count| *count = count.wrapping_add(1));
         }
+        // A return before this success is no reason to try again after the next failure.
+        self.seen.mark_unchanged();
     }
 }
 
 /// Starts the tasks. None of them ends by itself.
 pub fn start(shared: &Arc<Shared>, portal: &Portal) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    tasks.spawn(follow_snapshots(shared.clone(), portal.clone()));
-    tasks.spawn(send_reports(shared.clone(), portal.clone()));
-    tasks.spawn(exchange_credit(shared.clone(), portal.clone()));
+    let returns = watch::Sender::default();
+    tasks.spawn(follow_snapshots(shared.clone(), portal.clone(), Backoff::new(&returns)));
+    tasks.spawn(send_reports(shared.clone(), portal.clone(), Backoff::new(&returns)));
+    tasks.spawn(exchange_credit(shared.clone(), portal.clone(), Backoff::new(&returns)));
     tasks
 }
 
-async fn follow_snapshots(shared: Arc<Shared>, portal: Portal) {
-    let mut backoff = Backoff::default();
+async fn follow_snapshots(shared: Arc<Shared>, portal: Portal, mut backoff: Backoff) {
     loop {
         let began = Instant::now();
         match next_snapshot(&shared, &portal).await {
@@ -99,8 +116,7 @@ async fn next_snapshot(shared: &Arc<Shared>, portal: &Portal) -> Result<bool, St
     taken.await.map_err(|e| e.to_string())?.map(|()| true)
 }
 
-async fn send_reports(shared: Arc<Shared>, portal: Portal) {
-    let mut backoff = Backoff::default();
+async fn send_reports(shared: Arc<Shared>, portal: Portal, mut backoff: Backoff) {
     loop {
         // A waiting request is reported at once.
         let _ = timeout(REPORT_EVERY, shared.report_due.notified()).await;
@@ -142,8 +158,7 @@ async fn send_report(shared: &Shared, portal: &Portal) -> Result<(), String> {
     Ok(())
 }
 
-async fn exchange_credit(shared: Arc<Shared>, portal: Portal) {
-    let mut backoff = Backoff::default();
+async fn exchange_credit(shared: Arc<Shared>, portal: Portal, mut backoff: Backoff) {
     loop {
         let every = if shared.ledger.is_awaited() { CREDIT_AGAIN } else { CREDIT_EVERY };
         let _ = timeout(every, shared.ledger.asked()).await;
@@ -204,5 +219,72 @@ pub async fn report_last(shared: &Shared, portal: &Portal) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(error, "the last report waits for the next start"),
         Err(_) => tracing::warn!("the last report waits for the next start: the portal is too slow"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Backoffs of one gateway whose next pause is a longest one.
+    fn backoffs() -> [Backoff; 2] {
+        let returns = watch::Sender::default();
+        [
+            Backoff { failures: 20, ..Backoff::new(&returns) },
+            Backoff { failures: 20, ..Backoff::new(&returns) },
+        ]
+    }
+
+    /// True if the next wait ends within a fifth of a longest pause.
+    async fn ends_early(backoff: &mut Backoff) -> bool {
+        timeout(LONGEST_PAUSE / 5, backoff.wait("no answer", "refused")).await.is_ok()
+    }
+
+    /// True if the next wait ends within a moment.
+    async fn ends_at_once(backoff: &mut Backoff) -> bool {
+        timeout(Duration::from_millis(50), backoff.wait("no answer", "refused")).await.is_ok()
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let mut backoff = Backoff::new(&watch::Sender::default());
+        for longest_ms in [250, 500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000] {
+            let pause = backoff.pause();
+            let longest = Duration::from_millis(longest_ms);
+            assert!(pause >= longest / 2 && pause < longest, "{longest_ms}: {pause:?}");
+        }
+        backoff.succeed("again");
+        assert!(backoff.pause() < FIRST_PAUSE);
+    }
+
+    #[tokio::test]
+    async fn the_first_success_ends_the_pauses_of_all_tasks() {
+        let [mut one, mut other] = backoffs();
+        let returned = async {
+            sleep(Duration::from_millis(20)).await;
+            one.succeed("again");
+        };
+        let (is_early, ()) = tokio::join!(ends_early(&mut other), returned);
+        assert!(is_early);
+        assert!(!ends_at_once(&mut other).await, "one return ends one pause");
+    }
+
+    #[tokio::test]
+    async fn a_return_during_a_failed_request_ends_the_pause_after_it() {
+        let [mut one, mut other] = backoffs();
+        one.succeed("again");
+        assert!(ends_early(&mut other).await);
+        assert!(!ends_at_once(&mut other).await, "one return ends one pause");
+    }
+
+    #[tokio::test]
+    async fn a_return_before_the_last_success_ends_no_pause() {
+        let [mut one, mut other] = backoffs();
+        one.succeed("again");
+        other.succeed("again");
+        other.failures = 20;
+        assert!(!ends_at_once(&mut other).await, "also not its own return");
+        one.succeed("again");
+        assert!(!ends_at_once(&mut other).await, "a success after no failure is no return");
     }
 }
