@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_autoscaling::credit::ToGateway;
 use berth_serving::reports::GatewayReport;
 use rand::Rng;
 use tokio::sync::watch;
@@ -27,6 +26,8 @@ const REPORT_PAUSE: Duration = Duration::from_millis(50);
 /// The time between two rounds of messages about credit, without and with a waiting request.
 const CREDIT_EVERY: Duration = Duration::from_secs(1);
 const CREDIT_AGAIN: Duration = Duration::from_millis(100);
+/// The time for which an ask that no request waits for yet is kept for those of other keys.
+const CREDIT_TOGETHER: Duration = Duration::from_millis(20);
 /// The longest time of the last reports at a stop.
 const LAST_REPORTS: Duration = Duration::from_secs(5);
 /// Rounds of the last messages about credit.
@@ -162,6 +163,9 @@ async fn exchange_credit(shared: Arc<Shared>, portal: Portal, mut backoff: Backo
     loop {
         let every = if shared.ledger.is_awaited() { CREDIT_AGAIN } else { CREDIT_EVERY };
         let _ = timeout(every, shared.ledger.asked()).await;
+        if !shared.ledger.is_awaited() {
+            sleep(CREDIT_TOGETHER).await;
+        }
         // A message can have an answer that is news for the portal, such as the rest of a recalled block.
         loop {
             let sent = send_messages(&shared, &portal).await;
@@ -182,24 +186,22 @@ async fn exchange_credit(shared: Arc<Shared>, portal: Portal, mut backoff: Backo
     }
 }
 
-/// Sends the present messages about credit and applies the answers. Returns true if an answer needs a message.
+/// Sends the present messages about credit and applies the answers. Returns true if an answer ends a block.
 async fn send_messages(shared: &Shared, portal: &Portal) -> Result<bool, String> {
     let messages = shared.ledger.messages();
     if messages.is_empty() {
         // The recall of a block comes only in an answer.
         if shared.ledger.has_blocks() {
-            shared.ledger.receive(&portal.credit(&[]).await?);
+            return Ok(shared.ledger.receive(&portal.credit(&[]).await?));
         }
-        return Ok(!shared.ledger.messages().is_empty());
+        return Ok(false);
     }
     shared.ledger.sync().await.map_err(|e| format!("the journal: {e}"))?;
-    let mut is_recalled = false;
+    let mut has_news = false;
     for part in messages.chunks(MAX_MESSAGES) {
-        let answers = portal.credit(part).await?;
-        is_recalled |= answers.iter().any(|answer| matches!(answer, ToGateway::Recall { .. }));
-        shared.ledger.receive(&answers);
+        has_news |= shared.ledger.receive(&portal.credit(part).await?);
     }
-    Ok(is_recalled)
+    Ok(has_news)
 }
 
 /// Sends the last reports at a stop, as far as the portal answers.

@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 /// The worst case and the charge of each request: 1,000 micro-units.
 const WORST: u64 = 1_000_000;
 
+const TERMS: BorrowerTerms = BorrowerTerms { requests_a_block: 4, low_requests: 0, most_requests_a_block: 4 };
+
 /// A gateway of the test.
 struct Edge {
     token: String,
@@ -25,9 +27,8 @@ struct Edge {
 impl Edge {
     async fn new(site: &Site, gateway: u64, key: u64) -> Self {
         let token = add_gateway(&site.t, gateway).await;
-        let terms = BorrowerTerms { requests_a_block: 4, low_requests: 0, most_requests_a_block: 4 };
         let payer = Payer { org: site.org.parse().unwrap(), key: KeyId(key) };
-        Self { token, borrower: Borrower::new(GatewayId(gateway), 1, terms), payer }
+        Self { token, borrower: Borrower::new(GatewayId(gateway), 1, TERMS), payer }
     }
 
     /// Sends the messages of the gateway and applies the answers. Returns the number of messages.
@@ -145,6 +146,27 @@ async fn a_block_holds_its_money_and_returns_it_when_its_key_is_revoked() {
         assert!(!edge.request(&site, 2).await, "{engine}: the key is revoked");
         t.post(&site.owner, &jobs, job()).await.expect(201);
         prove_books(&site).await;
+    }
+}
+
+#[tokio::test]
+async fn blocks_of_a_former_life_of_the_gateway_are_not_recalled() {
+    for site in sites("gateway_former").await {
+        let (t, engine) = (&site.t, site.engine);
+        t.add_price_and_credit(&site.operator, &site.org, 1_000_000).await;
+        let keys = [add_key(t, &site.org, 1, None).await, add_key(t, &site.org, 2, None).await];
+        let mut edge = Edge::new(&site, 1, 1).await;
+        assert!(edge.request(&site, 1).await, "{engine}");
+        // The gateway starts without its journal, and knows its former blocks no more.
+        edge.borrower = Borrower::new(GatewayId(1), 2, TERMS);
+        edge.payer.key = KeyId(2);
+        assert!(edge.request(&site, 1).await, "{engine}");
+        for (key, recalls) in keys.iter().zip([0, 1]) {
+            run(t, format!("UPDATE inference_keys SET revoked_at = 1 WHERE id = '{key}'")).await;
+            let answers = post(&site, &edge.token, &edge.borrower.messages(t.portal.context.now())).await;
+            let recalled = answers.iter().filter(|answer| matches!(answer, ToGateway::Recall { .. })).count();
+            assert_eq!(recalled, recalls, "{engine}: {answers:?}");
+        }
     }
 }
 

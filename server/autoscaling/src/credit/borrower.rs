@@ -44,6 +44,8 @@ pub struct BorrowerTerms {
 struct Pace {
     asked_at: Timestamp,
     size: u64,
+    /// A request waits for the block: the others are used up, so the time until the answer is no use.
+    is_awaited: bool,
 }
 
 impl BorrowerTerms {
@@ -233,6 +235,10 @@ impl Borrower {
             Entry::Settled { request, nanos } => self.apply_settled(*request, *nanos),
             Entry::Ending { number } => {
                 if let Some(own) = self.blocks.get_mut(number) {
+                    // The unused part makes the next block no larger.
+                    if let Some(pace) = self.paces.get_mut(&own.ask.payer) {
+                        pace.size = pace.size.saturating_sub(own.free());
+                    }
                     own.ending = true;
                     own.size = own.spent.saturating_add(own.held);
                 }
@@ -311,6 +317,9 @@ impl Borrower {
     /// Asks for a block on behalf of a request that waits.
     fn ask_for(&mut self, payer: Payer, worst: u64, now: Timestamp) -> HoldAnswer {
         if self.asks(payer) {
+            if let Some(pace) = self.paces.get_mut(&payer) {
+                pace.is_awaited = true;
+            }
             return HoldAnswer::Waits;
         }
         if self.is_refused(payer, worst, now) {
@@ -326,7 +335,7 @@ impl Borrower {
     fn ask(&mut self, payer: Payer, worst: u64, waits: bool, now: Timestamp) {
         let block = BlockId { gateway: self.gateway, life: self.life, number: self.next };
         let wish = self.terms.next_wish(self.paces.get(&payer).copied(), worst, now);
-        self.note_pace(payer, Pace { asked_at: now, size: wish });
+        self.note_pace(payer, Pace { asked_at: now, size: wish, is_awaited: waits });
         self.record(Entry::Asked(Ask { block, payer, least: worst, wish, waits }));
     }
 
@@ -375,31 +384,34 @@ impl Borrower {
         }
     }
 
-    /// Applies a message of the portal. One for another life of the gateway, or a repeated one, changes nothing.
-    pub fn receive(&mut self, message: &ToGateway, now: Timestamp) {
+    /// Applies a message of the portal. One for another life of the gateway, or a repeated one, changes nothing. Returns
+    /// true if it ends a block, which is news for the portal.
+    pub fn receive(&mut self, message: &ToGateway, now: Timestamp) -> bool {
         let id = message.block();
         if (id.gateway, id.life) != (self.gateway, self.life) {
-            return;
+            return false;
         }
         let number = id.number;
-        let Some(own) = self.blocks.get(&number) else { return };
+        let Some(own) = self.blocks.get(&number) else { return false };
         match message {
             ToGateway::Grant { size: 0, .. } => self.refused(number, now),
             ToGateway::Grant { size, until, .. } if own.until.is_none() => {
                 let ask = own.ask;
-                // The next block follows the lent amount. A request that waits uses no block.
+                // The next block follows the lent amount.
                 if let Some(pace) = self.paces.get_mut(&ask.payer) {
                     pace.size = *size;
-                    pace.asked_at = if ask.waits { now } else { pace.asked_at };
+                    pace.asked_at = if pace.is_awaited { now } else { pace.asked_at };
                 }
                 self.record(Entry::Granted { number, size: *size, until: *until });
             }
             ToGateway::Recall { .. } if own.until.is_some() && !own.ending => {
                 self.record(Entry::Ending { number });
+                return true;
             }
             ToGateway::Noted(report) => self.note(number, report),
             ToGateway::Grant { .. } | ToGateway::Recall { .. } => {}
         }
+        false
     }
 
     /// Forgets a refused ask. Requests of this size fail for a moment, if one of them waited for it.

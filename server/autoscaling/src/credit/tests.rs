@@ -302,20 +302,73 @@ fn a_block_that_the_portal_cut_makes_no_larger_one() {
 
 #[test]
 fn a_slow_portal_does_not_keep_blocks_small() {
-    let terms = BorrowerTerms { requests_a_block: 4, low_requests: 0, most_requests_a_block: 4_096 };
+    // The asks come when a request waits, or in time.
+    for low_requests in [0, 1, 2] {
+        let terms = BorrowerTerms { requests_a_block: 4, low_requests, most_requests_a_block: 4_096 };
+        let mut borrower = Borrower::new(GatewayId(1), 1, terms);
+        let mut request = 0;
+        for (round, wish) in [40, 80, 160, 320, 640].into_iter().enumerate() {
+            let asked = second(3 * round as i64);
+            while borrower.hold(request, payer(1), 10, asked) == HoldAnswer::Held {
+                borrower.settle(request, 10);
+                request += 1;
+            }
+            let ask = find_ask(&mut borrower, asked).unwrap();
+            assert_eq!((ask.wish, ask.waits), (wish, low_requests == 0 || round == 0));
+            // The answer comes three seconds later, and the block is used up at once.
+            borrower.receive(&grant(ask.block.number, ask.wish, 600), second(3 * (round as i64 + 1)));
+        }
+    }
+}
+
+#[test]
+fn the_unused_part_of_a_block_makes_the_next_one_no_larger() {
+    let terms = BorrowerTerms { requests_a_block: 4, low_requests: 1, most_requests_a_block: 4_096 };
     let mut borrower = Borrower::new(GatewayId(1), 1, terms);
     let mut request = 0;
-    for (round, wish) in [40, 80, 160, 320].into_iter().enumerate() {
-        let asked = second(3 * round as i64);
-        while borrower.hold(request, payer(1), 10, asked) == HoldAnswer::Held {
+    let mut use_block = |borrower: &mut Borrower, used: u64, at: Timestamp, wish: u64| {
+        assert_eq!(borrower.hold(request, payer(1), 10, at), HoldAnswer::Waits);
+        let ask = find_ask(borrower, at).unwrap();
+        assert_eq!(ask.wish, wish);
+        borrower.receive(&grant(ask.block.number, ask.wish, 1_000), at);
+        for _ in 0..used {
+            assert_eq!(borrower.hold(request, payer(1), 10, at), HoldAnswer::Held);
             borrower.settle(request, 10);
             request += 1;
         }
-        let ask = find_ask(&mut borrower, asked).unwrap();
-        assert_eq!(ask.wish, wish);
-        // The answer comes three seconds later, and the block is used up at once.
-        borrower.receive(&grant(ask.block.number, ask.wish, 600), second(3 * (round as i64 + 1)));
+        ask.block
+    };
+    // A recall each second after one request.
+    for s in 0..10 {
+        let block = use_block(&mut borrower, 1, second(s), 40);
+        assert!(borrower.receive(&ToGateway::Recall { block }, second(s)));
+        assert!(!borrower.receive(&ToGateway::Recall { block }, second(s)), "a repeated one ends nothing");
     }
+    // A block that has ended before its grant arrives.
+    for round in 0..10 {
+        assert_eq!(borrower.hold(100, payer(1), 10, second(20)), HoldAnswer::Waits, "{round}");
+        let ask = find_ask(&mut borrower, second(20)).unwrap();
+        assert_eq!(ask.wish, 40, "{round}");
+        borrower.receive(&grant(ask.block.number, ask.wish, 19), second(20));
+    }
+    // Most of a block is used before its end.
+    let block = use_block(&mut borrower, 3, second(30), 40);
+    borrower.receive(&ToGateway::Recall { block }, second(30));
+    use_block(&mut borrower, 1, second(30), 60);
+}
+
+#[test]
+fn a_recall_of_an_unknown_block_ends_nothing() {
+    let mut borrower = borrower(0);
+    borrower.hold(1, payer(1), 10, second(0));
+    borrower.receive(&grant(0, 25, 60), second(0));
+    for (gateway, life, number) in [(1, 1, 1), (1, 0, 0), (1, 2, 0), (2, 1, 0)] {
+        let block = BlockId { gateway: GatewayId(gateway), life, number };
+        assert!(!borrower.receive(&ToGateway::Recall { block }, second(0)), "{block:?}");
+    }
+    assert_eq!(borrower.hold(1, payer(1), 10, second(0)), HoldAnswer::Held);
+    let block = BlockId { gateway: GatewayId(1), life: 1, number: 0 };
+    assert!(borrower.receive(&ToGateway::Recall { block }, second(0)));
 }
 
 fn grant(number: u64, size: u64, until: i64) -> ToGateway {

@@ -88,7 +88,9 @@ pub(super) async fn exchange(
         desk.apply_ask(tx, ask).await?;
     }
     let without_key = credit::list_without_key(tx, messages.gateway, now).await?;
-    for (life, number) in without_key {
+    // The gateway has lost the blocks of its former lives.
+    let present = desk.marks.0;
+    for (life, number) in without_key.into_iter().filter(|(life, _)| *life == present) {
         desk.recall(own_block(messages, life, number));
     }
     Ok(desk.out)
