@@ -303,7 +303,11 @@ fn probe_images(args: &Run, data: &Path, sandbox: &Sandbox, cgroups: &Cgroups) -
     found
 }
 
-/// Locks the data directory for one daemon.
+/// The longest wait for the lock of a killed daemon.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+
+/// Locks the data directory for one daemon. A child that a killed daemon had just forked keeps the lock until it runs its
+/// own program.
 fn lock(data: &Path) -> Result<Flock<std::fs::File>, String> {
     let file = std::fs::OpenOptions::new()
         .write(true)
@@ -311,8 +315,21 @@ fn lock(data: &Path) -> Result<Flock<std::fs::File>, String> {
         .truncate(false)
         .open(data.join("worker.lock"))
         .map_err(|e| e.to_string())?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock)
-        .map_err(|_| format!("another worker uses the data directory {}", data.display()))
+    let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => return Ok(lock),
+        Err((file, _)) => file,
+    };
+    tracing::warn!(data = %data.display(), "another worker uses the data directory; waiting for its end");
+    let (send, receive) = std::sync::mpsc::sync_channel(1);
+    // A thread that gets no lock ends with the process.
+    std::thread::spawn(move || send.send(Flock::lock(file, FlockArg::LockExclusive)));
+    match receive.recv_timeout(LOCK_WAIT) {
+        Ok(Ok(lock)) => Ok(lock),
+        Ok(Err((_, errno))) => {
+            Err(format!("the data directory {} cannot be locked: {errno}", data.display()))
+        }
+        Err(_) => Err(format!("another worker uses the data directory {}", data.display())),
+    }
 }
 
 /// Resolves on Ctrl-C or SIGTERM.
