@@ -180,7 +180,8 @@ impl UsageReports {
         let available = store::ledger::available(&mut tx, org).await?;
         let (_, rate) = store::jobs::open_use(&mut tx, org).await?;
         let per_hour = berth_types::money::per_hour_micros(rate).unwrap_or(i64::MAX);
-        let idle = store::reservations::idle_device_ms(&mut tx, org, day_start(from), now).await?;
+        let period = (day_start(from), day_start(until + 1).min(now));
+        let idle = store::reservations::idle_device_ms(&mut tx, org, period, now).await?;
         let underused = store::underuse::cost(&mut tx, org, from, until).await?;
         Ok(Usage {
             currency: self.context.settings.currency.clone(),

@@ -342,24 +342,107 @@ pub async fn list_job_use(
     list_in!(tx, JobUse, sqlite, select_use!("= ANY($1)"), reservations)
 }
 
-/// Sums the device-milliseconds without a job in an organization's reservations that began before `now` and
-/// end after `since`.
+/// The metered time of a job over a border of a period.
+#[derive(Debug, Clone, sqlx::FromRow)]
+struct CrossingJob {
+    reservation_id: ReservationId,
+    created_at: Timestamp,
+    started_at: Option<Timestamp>,
+    /// The end, or the present time.
+    until: Timestamp,
+    metered_ms: i64,
+    /// The part from earlier attempts.
+    metered_before_ms: i64,
+    devices: i64,
+}
+
+impl CrossingJob {
+    /// The device-milliseconds within a period. Each part of the metered time counts by its share of the period: the last
+    /// attempt from its start, and earlier ones from the submission.
+    fn device_ms(&self, (since, until): (Timestamp, Timestamp)) -> i64 {
+        let part = |ms: i64, begins: Timestamp, ends: Timestamp| {
+            let whole = ends.micros().saturating_sub(begins.micros()).max(1);
+            let within = ends.min(until).micros().saturating_sub(begins.max(since).micros()).clamp(0, whole);
+            i64::try_from(i128::from(ms) * i128::from(within) / i128::from(whole)).unwrap_or(ms)
+        };
+        let (started, before_ms) = match self.started_at {
+            Some(started) => (started, self.metered_before_ms),
+            None => (self.until, self.metered_ms),
+        };
+        let last_ms = self.metered_ms.saturating_sub(before_ms);
+        let ms = part(before_ms, self.created_at, started) + part(last_ms, started, self.until);
+        ms.saturating_mul(self.devices)
+    }
+}
+
+/// Sums the device-milliseconds without a job in an organization's reservations, within a period that ends at `now` at
+/// the latest.
 pub async fn idle_device_ms(
     tx: &mut Tx<'_>,
     org: OrgId,
-    since: Timestamp,
+    (since, until): (Timestamp, Timestamp),
     now: Timestamp,
 ) -> Result<i64, StoreError> {
-    let sql = "SELECT r.id, CASE WHEN COALESCE(r.ended_at, $3) < $3 THEN COALESCE(r.ended_at, $3) ELSE $3 END, \
-               r.starts_at, r.ends_at, r.nodes * r.gpus_per_node, \
+    let sql = "SELECT r.id, r.starts_at, r.ends_at, COALESCE(r.ended_at, r.ends_at), r.nodes * r.gpus_per_node, \
                (SELECT CAST(COALESCE(SUM(j.metered_ms * j.device_count * j.nodes), 0) AS BIGINT) FROM jobs j \
-                WHERE j.reservation_id = r.id) FROM reservations r \
-               WHERE r.org_id = $1 AND r.starts_at < $3 AND r.ends_at > $2 AND r.state IN ('active', 'ended')";
-    let rows = list!(tx, (ReservationId, Timestamp, Timestamp, Timestamp, i64, i64), sql, org, since, now)?;
+                WHERE j.reservation_id = r.id AND j.created_at >= $2 AND COALESCE(j.ended_at, $4) <= $3) \
+               FROM reservations r WHERE r.org_id = $1 AND r.starts_at < $3 AND r.ends_at > $2 \
+               AND r.state IN ('active', 'ended')";
+    type Row = (ReservationId, Timestamp, Timestamp, Timestamp, i64, i64);
+    let rows = list!(tx, Row, sql, org, since, until, now)?;
+    let sql = "SELECT j.reservation_id, j.created_at, j.started_at, COALESCE(j.ended_at, $4) AS until, j.metered_ms, \
+               j.metered_before_ms, j.device_count * j.nodes AS devices FROM jobs j \
+               JOIN reservations r ON r.id = j.reservation_id WHERE r.org_id = $1 AND r.starts_at < $3 AND r.ends_at > $2 \
+               AND r.state IN ('active', 'ended') AND j.metered_ms > 0 AND j.created_at < $3 AND COALESCE(j.ended_at, $4) > $2 \
+               AND (j.created_at < $2 OR COALESCE(j.ended_at, $4) > $3)";
+    let crossing = list!(tx, CrossingJob, sql, org, since, until, now)?;
     let mut idle = 0i64;
-    for (_, until, starts_at, ends_at, devices, used) in rows {
-        let elapsed_ms = until.min(ends_at).millis_since(starts_at).max(0);
+    for (id, starts_at, ends_at, ended_at, devices, used) in rows {
+        let elapsed_ms = ended_at.min(ends_at).min(until).millis_since(starts_at.max(since)).max(0);
+        let own = crossing.iter().filter(|job| job.reservation_id == id);
+        let used = own.fold(used, |used, job| used.saturating_add(job.device_ms((since, until))));
         idle = idle.saturating_add((elapsed_ms.saturating_mul(devices) - used).max(0));
     }
     Ok(idle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_over_a_border_counts_by_the_time_within_the_period() {
+        let at = |second: i64| Timestamp::from_micros(second * 1_000_000);
+        let job = |started_s: Option<i64>, metered_s: i64, before_s: i64| CrossingJob {
+            reservation_id: "res_00000000000000000000000000".parse().unwrap(),
+            created_at: at(100),
+            started_at: started_s.map(at),
+            until: at(500),
+            metered_ms: metered_s * 1_000,
+            metered_before_ms: before_s * 1_000,
+            devices: 2,
+        };
+        let one = job(Some(200), 300, 0);
+        for ((since, until), expected_s) in [
+            ((0, 600), 300),
+            ((0, 200), 0),
+            ((0, 201), 1),
+            ((0, 350), 150),
+            ((350, 600), 150),
+            ((499, 500), 1),
+            ((500, 600), 0),
+            ((250, 260), 10),
+        ] {
+            assert_eq!(one.device_ms((at(since), at(until))), 2_000 * expected_s, "{since} to {until}");
+        }
+        let again = job(Some(300), 250, 50);
+        assert_eq!(again.device_ms((at(0), at(300))), 2 * 50_000);
+        assert_eq!(again.device_ms((at(0), at(200))), 2 * 25_000);
+        assert_eq!(again.device_ms((at(200), at(400))), 2 * 125_000);
+        let waits = job(None, 50, 50);
+        assert_eq!(waits.device_ms((at(0), at(300))), 2 * 25_000);
+        let mut short = job(Some(500), 7, 0);
+        short.created_at = at(500);
+        assert_eq!(short.device_ms((at(0), at(600))), 0, "a job without a length");
+    }
 }

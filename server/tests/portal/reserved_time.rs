@@ -86,8 +86,20 @@ async fn each_reservation_of_a_page_shows_the_use_by_its_own_jobs() {
         let org: OrgId = setup.org.parse().unwrap();
         let mut conn = setup.t.portal.context.db.read().await.unwrap();
         let since = now.plus_seconds(-DAY);
-        let idle_ms = store::reservations::idle_device_ms(&mut conn.tx(), org, since, now).await.unwrap();
-        assert_eq!(idle_ms, elapsed_ms(&one) + 2 * elapsed_ms(&two) - 4_000, "{engine}");
+        let mut idle_ms = async |since, until| {
+            store::reservations::idle_device_ms(&mut conn.tx(), org, (since, until), now).await.unwrap()
+        };
+        assert_eq!(idle_ms(since, now).await, elapsed_ms(&one) + 2 * elapsed_ms(&two) - 4_000, "{engine}");
+        // The jobs wait, so their metered time is spread over the time since their submission.
+        let early = idle_ms(since, now.plus_seconds(-300)).await;
+        let late = idle_ms(now.plus_seconds(-300), now).await;
+        assert!(early + late - idle_ms(since, now).await <= 6, "{engine}: the parts are the whole");
+        assert!((2 * 300_000 + 300_000 - 4_000..900_000).contains(&late), "{engine}: {late}");
+        assert_eq!(
+            idle_ms(since, since.plus_seconds(HOUR)).await,
+            0,
+            "{engine}: before the first reservation"
+        );
     }
 }
 

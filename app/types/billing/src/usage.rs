@@ -50,7 +50,7 @@ pub struct Usage {
     pub device_ms: i64,
     /// The charge of all rows in micro-units of the currency.
     pub cost_micros: i64,
-    /// Device-milliseconds of reservations without a running job, since the first day.
+    /// Device-milliseconds of reservations without a running job, from the first day to the end of the last one.
     pub idle_reserved_device_ms: i64,
     /// The cost of the reported hours with idle devices of running jobs, in micro-units of the currency.
     #[serde(default)]
