@@ -2,10 +2,12 @@
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use berth_foundation::Settings;
 use berth_foundation::audit_check::{Fault, verify};
 use berth_foundation::audit_key::{AuditKey, LastCheckpoint};
+use berth_foundation::portal_lock::PortalLock;
 use berth_store::{Db, StoreError, is_protected_url};
 
 fn cannot_open(error: StoreError) -> String {
@@ -50,15 +52,52 @@ impl Store {
         Ok(db)
     }
 
-    /// Opens the database without a change of audit events.
-    async fn open_unchained(&self) -> Result<Db, String> {
+    /// Locks the data directory and the database for one portal, or for a command while none runs. Nothing is read or
+    /// changed before. Waits at most `wait` for the end of another portal.
+    ///
+    /// # Errors
+    /// Another portal runs, or the data directory or the database cannot be opened.
+    pub async fn lock(&self, wait: Duration) -> Result<PortalLock, String> {
         let url = self.postgres_url()?;
-        // No other user of this host may read the directory.
+        self.make_directory()?;
+        PortalLock::lock(&self.data, url, wait).await
+    }
+
+    /// Locks the data and opens the database of a portal, without a new one at a mistyped place.
+    ///
+    /// # Errors
+    /// A portal runs, or there is no database of this version.
+    pub async fn open_stopped(&self) -> Result<(PortalLock, Db), String> {
+        let file = self.data.join("berth.db");
+        if self.postgres_url()?.is_none() && !file.exists() {
+            return Err(format!("{} does not exist", file.display()));
+        }
+        let lock = self.lock(Duration::ZERO).await?;
+        Ok((lock, self.open().await?))
+    }
+
+    /// Brings the database to this version.
+    ///
+    /// # Errors
+    /// A portal runs, or the database cannot be opened.
+    pub async fn migrate(&self) -> Result<(), String> {
+        let _lock = self.lock(Duration::ZERO).await?;
+        self.open().await.map(drop)
+    }
+
+    /// Makes the data directory. No other user of this host may read it.
+    fn make_directory(&self) -> Result<(), String> {
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&self.data)
-            .map_err(|e| format!("{} cannot be created: {e}", self.data.display()))?;
+            .map_err(|e| format!("{} cannot be created: {e}", self.data.display()))
+    }
+
+    /// Opens the database without a change of audit events.
+    async fn open_unchained(&self) -> Result<Db, String> {
+        let url = self.postgres_url()?;
+        self.make_directory()?;
         let db = match url {
             Some(url) => Db::postgres(url).await,
             None => Db::sqlite(&self.data.join("berth.db")).await,

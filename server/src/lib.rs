@@ -9,7 +9,6 @@ mod audit_log;
 mod change_requests;
 pub mod connections;
 pub mod install;
-pub mod log_line;
 pub mod loops;
 mod metrics;
 pub mod openapi;

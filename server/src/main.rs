@@ -2,6 +2,7 @@
 //! remove` and `audit verify`.
 
 mod audit_options;
+mod backup;
 mod edge_options;
 mod service_options;
 mod sso_options;
@@ -11,16 +12,17 @@ mod upkeep;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use berth_core::ports::Origin;
 use berth_foundation::Settings;
 use berth_foundation::clock::SystemClock;
+use berth_foundation::log_line::LogLine;
 use berth_foundation::objects::Bucket;
 use berth_foundation::settings::RequireFactor;
 use berth_jobs::Templates;
 use berth_recordings::Retention;
 use berth_server::arguments::{Store, VerifyLog};
-use berth_server::log_line::LogLine;
 use berth_server::portal::Portal;
 use berth_server::serve::{STACK_BYTES, serve};
 use berth_server::web::Assets;
@@ -30,6 +32,7 @@ use rand_chacha::ChaCha20Rng;
 use tokio::net::TcpListener;
 
 use audit_options::AuditOptions;
+use backup::Backup;
 use edge_options::Edge;
 use sso_options::SsoOptions;
 use storage_options::StorageOptions;
@@ -51,6 +54,8 @@ enum Command {
         #[command(flatten)]
         store: Store,
     },
+    /// Copies the data of the portal, also while it runs.
+    Backup(Backup),
     /// Commands for the secrets of organizations while no portal runs.
     Secrets {
         #[command(subcommand)]
@@ -311,7 +316,7 @@ async fn start() -> std::process::ExitCode {
 async fn run(args: Args) -> Result<(), String> {
     match args.command {
         Command::Migrate { store } => {
-            store.open().await.map(|_| println!("The database has the schema of this version"))
+            store.migrate().await.map(|()| println!("The database has the schema of this version"))
         }
         Command::Secrets { command: Secrets::Rewrap { store, keys } } => rewrap(store, keys).await,
         Command::Factors { command: Factors::Remove { store, email } } => remove_factors(store, &email).await,
@@ -321,11 +326,15 @@ async fn run(args: Args) -> Result<(), String> {
         Command::Audit { command: Audit::Verify(verify) } => {
             verify.run().await.map(|report| println!("{report}"))
         }
+        Command::Backup(backup) => backup.run().await.map(|report| println!("{report}")),
         Command::Serve(args) => serve_portal(*args).await,
     }
 }
 
-/// Opens the database and both ports, and serves until the stop.
+/// The longest wait for the end of another portal.
+const LOCK_WAIT: Duration = Duration::from_secs(30);
+
+/// Opens both ports and the database, and serves until the stop.
 async fn serve_portal(args: Serve) -> Result<(), String> {
     let Serve {
         store,
@@ -357,9 +366,10 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
     } = args;
     let keep_readings = readings.keep()?;
     let assets = web.or_else(built_pages).map(|dir| Assets::open(&dir)).transpose()?;
-    let db = store.open().await?;
+    let lock = store.lock(LOCK_WAIT).await?;
     let listener = bind(listen).await?;
     let worker_listener = bind(worker_listen).await?;
+    let db = store.open().await?;
     let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
     let worker_url = worker_url.map_or_else(|| own_worker_url(worker_at), Ok)?;
     let public_url = public_url.unwrap_or_else(|| format!("http://{listen}"));
@@ -400,7 +410,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
     portal.audit_push.check()?;
     portal.objects.check().map_err(|e| e.to_string())?;
     reload_at_hangup(portal.templates.clone());
-    serve(portal, assets, listener, worker_listener, stopped()).await
+    lock.keep(serve(portal, assets, listener, worker_listener, stopped())).await
 }
 
 /// The URL of the listener for workers, if its address is one that hosts can use.

@@ -14,7 +14,7 @@ use super::KeyFiles;
 
 /// Seals all values under former keys again with the present key.
 pub async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
-    let db = store.open().await?;
+    let (_lock, db) = store.open_stopped().await?;
     let settings = Settings {
         secrets_key: keys.secrets_key_file,
         secrets_old_keys: keys.secrets_old_key_files,
@@ -42,7 +42,7 @@ pub async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
 
 /// Removes the second factor of an account.
 pub async fn remove_factors(store: Store, email: &str) -> Result<(), String> {
-    let db = store.open().await?;
+    let (_lock, db) = store.open_stopped().await?;
     let settings = Settings { data: store.data, ..Settings::default() };
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
     portal.users.remove_factors_by_command(email).await?;
@@ -52,7 +52,7 @@ pub async fn remove_factors(store: Store, email: &str) -> Result<(), String> {
 
 /// Ends the rule for a second operator.
 pub async fn end_second_operator(store: Store) -> Result<(), String> {
-    let db = store.open().await?;
+    let (_lock, db) = store.open_stopped().await?;
     let settings = Settings { data: store.data, ..Settings::default() };
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
     portal.operators.end_policy_by_command().await?;

@@ -41,7 +41,8 @@ pub mod volumes;
 pub mod webhooks;
 
 pub use berth_database::{
-    Db, ReadConn, RefusableWork, StoreError, Tx, Work, WriteError, audit, is_protected_url, types,
+    DatabaseLock, Db, ReadConn, RefusableWork, StoreError, Tx, Work, WriteError, audit, copy_sqlite,
+    is_protected_url, types,
 };
 pub use berth_store_identity::{
     accounts, factors, operators, passkeys, people, scim, service_accounts, sso, sso_domains,

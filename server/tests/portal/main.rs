@@ -84,6 +84,7 @@ mod money;
 mod namespaced;
 mod namespaces;
 mod node_pools;
+mod one_portal;
 mod openapi;
 mod operations;
 mod operator_changes;

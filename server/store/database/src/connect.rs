@@ -15,7 +15,7 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgSslMode};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{Postgres, Sqlite};
+use sqlx::{ConnectOptions, Connection, Postgres, Sqlite};
 use tokio::sync::{RwLock, watch};
 
 use crate::audit::{AuditSignal, Audited, CHAIN_BATCH, chain_batch, run_audited};
@@ -76,7 +76,7 @@ fn check_schema(version: i64) -> Result<(), StoreError> {
 }
 
 /// The options of a Postgres URL. The URL has a password, so the error has no part of it.
-fn postgres_options(url: &str) -> Result<PgConnectOptions, StoreError> {
+pub fn postgres_options(url: &str) -> Result<PgConnectOptions, StoreError> {
     let has_scheme = url.starts_with("postgres://") || url.starts_with("postgresql://");
     let options = PgConnectOptions::from_str(url).ok().filter(|_| has_scheme);
     options
@@ -111,6 +111,20 @@ fn sqlite_options(file: &Path) -> SqliteConnectOptions {
         .pragma("secure_delete", "FAST")
         .pragma("wal_autocheckpoint", "4000")
         .pragma("journal_size_limit", "67108864")
+}
+
+/// Copies an SQLite database into a new file, in its state at the begin, while others read and write it.
+///
+/// # Errors
+/// The file exists already, or a file cannot be read or written.
+pub async fn copy_sqlite(file: &Path, copy: &Path) -> Result<(), StoreError> {
+    let Some(copy) = copy.to_str() else {
+        return Err(StoreError::Engine("the path of the copy is not UTF-8".to_owned()));
+    };
+    let options = SqliteConnectOptions::new().filename(file).busy_timeout(Duration::from_secs(5));
+    let mut connection = options.connect().await?;
+    sqlx::query("VACUUM INTO $1").bind(copy).execute(&mut connection).await?;
+    Ok(connection.close().await?)
 }
 
 impl Db {

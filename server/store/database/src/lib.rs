@@ -7,12 +7,14 @@
 mod macros;
 pub mod audit;
 mod connect;
+mod lock;
 mod tx;
 pub mod types;
 mod writer;
 
 pub use berth_types::Sort;
-pub use connect::{Db, ReadConn, is_protected_url};
+pub use connect::{Db, ReadConn, copy_sqlite, is_protected_url};
+pub use lock::DatabaseLock;
 pub use tx::{RefusableWork, StoreError, Tx, TxConn, Work, WriteError, read_row, readable};
 // The macros name them in the crates that use them.
 #[doc(hidden)]

@@ -1,0 +1,79 @@
+//! The lock for one portal.
+
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use berth_store::DatabaseLock;
+
+/// The lock of the data directory and of the database: two portals would schedule and charge the same jobs. It ends with
+/// the process.
+pub struct PortalLock {
+    _directory: File,
+    database: Option<DatabaseLock>,
+}
+
+impl PortalLock {
+    /// Locks a data directory, and the Postgres database at `url` if there is one. Waits at most `wait` for the end of
+    /// another portal.
+    ///
+    /// # Errors
+    /// Another portal has them, or they cannot be opened.
+    pub async fn lock(data: &Path, url: Option<&str>, wait: Duration) -> Result<Self, String> {
+        let path = data.to_owned();
+        let locked = tokio::task::spawn_blocking(move || lock_directory(&path, wait)).await;
+        let directory = locked.map_err(|e| e.to_string())??;
+        let database = match url {
+            None => None,
+            Some(url) => {
+                let lock = DatabaseLock::lock(url, wait).await;
+                let lock = lock.map_err(|e| format!("the database cannot be opened: {e}"))?;
+                Some(lock.ok_or("another portal uses the database. Stop it first")?)
+            }
+        };
+        Ok(Self { _directory: directory, database })
+    }
+
+    /// Runs a portal with the lock.
+    ///
+    /// # Errors
+    /// That of the portal, or another portal has the database.
+    pub async fn keep(self, portal: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+        tokio::select! {
+            ended = portal => ended,
+            () = self.lost() => Err("another portal uses the database now".to_owned()),
+        }
+    }
+
+    /// Resolves when another portal has the database.
+    async fn lost(self) {
+        match self.database {
+            Some(database) => database.lost().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Locks a data directory.
+fn lock_directory(data: &Path, wait: Duration) -> Result<File, String> {
+    let path = data.join("portal.lock");
+    let unusable = |e: std::io::Error| format!("{} cannot be locked: {e}", path.display());
+    let in_use = || format!("another portal uses the data directory {}. Stop it first", data.display());
+    let opened = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let file = opened.map_err(unusable)?;
+    match file.try_lock() {
+        Ok(()) => return Ok(file),
+        Err(TryLockError::WouldBlock) if wait.is_zero() => return Err(in_use()),
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(error)) => return Err(unusable(error)),
+    }
+    tracing::warn!(data = %data.display(), "another portal uses the data directory; waiting for its end");
+    let (send, receive) = std::sync::mpsc::sync_channel(1);
+    // A thread that gets no lock ends with the process.
+    std::thread::spawn(move || send.send(file.lock().map(|()| file)));
+    match receive.recv_timeout(wait) {
+        Ok(locked) => locked.map_err(unusable),
+        Err(_) => Err(in_use()),
+    }
+}

@@ -1,0 +1,165 @@
+//! Tests of the lock for one portal: on the data directory, and on Postgres.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use berth_server::arguments::Store;
+use serde_json::{Value, json};
+use sqlx::Connection;
+
+use crate::common::{StoreLocation, engines};
+use crate::process::{eventually, request, serve};
+
+/// A wait that a test does not reach.
+const LONG: Duration = Duration::from_secs(60);
+
+fn store(data: &Path, database: Option<&str>) -> Store {
+    Store { data: data.to_owned(), database: database.map(str::to_owned), database_unverified: true }
+}
+
+#[tokio::test]
+async fn two_portals_never_have_the_same_data() {
+    for (engine, _db, location) in engines("one_portal").await {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        // On Postgres the portals have their own directories.
+        let stores = match &location {
+            StoreLocation::Sqlite(dir) => [store(dir.path(), None), store(dir.path(), None)],
+            StoreLocation::Postgres(url) => dirs.each_ref().map(|dir| store(dir.path(), Some(url))),
+        };
+        let [one, other] = &stores;
+        let first = one.lock(Duration::ZERO).await.unwrap();
+        for wait in [Duration::ZERO, Duration::from_millis(50)] {
+            let refused = other.lock(wait).await.err().unwrap();
+            assert!(refused.starts_with("another portal uses the data"), "{engine}: {refused}");
+        }
+        // The next portal waits for the end of the last one.
+        let (next, ()) = tokio::join!(other.lock(LONG), async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            drop(first);
+        });
+        let next = next.unwrap();
+        assert!(one.lock(Duration::ZERO).await.is_err(), "{engine}");
+        drop(next);
+        let began = Instant::now();
+        drop(one.lock(LONG).await.unwrap());
+        assert!(began.elapsed() < LONG / 2, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_portal_that_lost_its_database_to_another_one_knows_it() {
+    for (engine, _db, location) in engines("lost_lock").await {
+        let StoreLocation::Postgres(url) = location else { continue };
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [one, other] = dirs.each_ref().map(|dir| store(dir.path(), Some(&url)));
+        let first = one.lock(Duration::ZERO).await.unwrap();
+        let mut lost = tokio::spawn(first.keep(std::future::pending()));
+        let mut admin = sqlx::PgConnection::connect(&url).await.unwrap();
+        let mut end_session = async || {
+            let sql = "SELECT COUNT(pg_terminate_backend(l.pid)) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+                       WHERE l.locktype = 'advisory' AND d.datname = current_database()";
+            let ended: i64 = sqlx::query_scalar(sql).fetch_one(&mut admin).await.unwrap();
+            assert_eq!(ended, 1, "{engine}");
+        };
+        // Without another portal it locks again.
+        end_session().await;
+        let is_locked = "SELECT COUNT(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+                         WHERE l.locktype = 'advisory' AND d.datname = current_database()";
+        let mut watcher = sqlx::PgConnection::connect(&url).await.unwrap();
+        let deadline = Instant::now() + LONG;
+        while sqlx::query_scalar::<_, i64>(is_locked).fetch_one(&mut watcher).await.unwrap() == 0 {
+            assert!(Instant::now() < deadline, "{engine}: it is never locked again");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(!lost.is_finished(), "{engine}");
+        let (second, ()) = tokio::join!(other.lock(LONG), end_session());
+        let second = second.unwrap();
+        tokio::time::timeout(LONG, &mut lost).await.expect("the first portal ends").unwrap().unwrap_err();
+        drop(second);
+    }
+}
+
+#[test]
+fn a_second_portal_and_the_commands_are_refused_beside_a_running_portal() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().to_str().unwrap();
+    let program = || Command::new(env!("CARGO_BIN_EXE_berth-portal"));
+    let listen = ["--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0"];
+    let mut serves = program().args(["serve", "--data", data]).args(listen).spawn().unwrap();
+    eventually(
+        || if dir.path().join("berth.db").exists() { Ok(()) } else { Err("no database yet".to_owned()) },
+    );
+    let commands = [
+        vec!["migrate"],
+        vec!["secrets", "rewrap"],
+        vec!["second-operator", "end"],
+        vec!["factors", "remove", "ada@example.org"],
+    ];
+    for command in &commands {
+        let out = program().args(command).args(["--data", data]).output().unwrap();
+        let error = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(
+            !out.status.success() && error.contains("another portal uses the data"),
+            "{command:?}: {error}"
+        );
+    }
+    serves.kill().unwrap();
+    serves.wait().unwrap();
+    assert!(
+        program().args(["migrate", "--data", data]).status().unwrap().success(),
+        "its lock ended with it"
+    );
+    // A mistyped directory gets no new database.
+    let other = dir.path().join("dtaa");
+    for command in &commands[1..] {
+        let out = program().args(command).arg("--data").arg(&other).output().unwrap();
+        let error = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && error.contains("berth.db does not exist"), "{command:?}: {error}");
+        assert!(!other.exists(), "{command:?}");
+    }
+}
+
+#[test]
+fn a_backup_of_a_running_portal_is_a_portal() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, copy) = (dir.path().join("data"), dir.path().join("copy"));
+    let program = |args: &[&str], data: &Path| {
+        let out =
+            Command::new(env!("CARGO_BIN_EXE_berth-portal")).args(args).arg("--data").arg(data).output();
+        let out = out.unwrap();
+        (out.status.success(), String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned())
+    };
+    let backup = |to: &Path| program(&["backup", "--to", to.to_str().unwrap()], &data);
+    assert!(backup(&copy).1.contains("No such file"), "nothing is made without data");
+    assert!(!copy.exists() && !data.exists());
+
+    let served = serve(&data);
+    let address = &served.address;
+    let person = json!({"name": "Ada", "email": "ada@example.org", "password": "lantern drizzle capstan quay", "organization": "Kelda"});
+    let post = |address: &str, path: &str, body: &Value| {
+        request(address, "POST", path, &[], &body.to_string()).unwrap()
+    };
+    let (status, answer) = post(address, "/sign-up", &person);
+    assert!(status < 300, "{status} {answer}");
+    let (ok, text) = backup(&copy);
+    assert!(ok && text.starts_with("Copied "), "{text}");
+    for refused in [&copy, &data.join("inside")] {
+        let (ok, text) = backup(refused);
+        assert!(!ok && (text.contains("File exists") || text.contains("in the data directory")), "{text}");
+    }
+    assert!(!data.join("inside").exists());
+    drop(served);
+
+    // The copy has the keys, the database with the account, and nothing of the running portal.
+    for name in ["secrets.key", "audit.key", "ca", "berth.db"] {
+        assert!(copy.join(name).exists(), "{name}");
+    }
+    assert!(!copy.join("portal.lock").exists() && !copy.join("berth.db-wal").exists());
+    let (ok, text) = program(&["audit", "verify"], &copy);
+    assert!(ok && text.contains("The audit log is intact"), "{text}");
+    let restored = serve(&copy);
+    let known = json!({"email": person["email"], "password": person["password"]});
+    let (status, answer) = post(&restored.address, "/sessions", &known);
+    assert!(status < 300, "{status} {answer}");
+}
