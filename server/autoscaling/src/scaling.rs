@@ -103,6 +103,8 @@ impl Policy {
 pub struct Report {
     pub in_flight: u32,
     pub waiting: u32,
+    /// A request began since the report before. Most requests end before the next report.
+    pub begun: bool,
     /// The time at which the portal received it.
     pub at: Timestamp,
 }
@@ -282,7 +284,8 @@ impl Scaler {
             self.wishes.add(now, fleet.replicas);
         }
         let load = self.load(now);
-        let busy = load.is_none_or(|load| load.in_flight + load.waiting > 0);
+        let begun = self.reports.values().any(|report| report.begun);
+        let busy = begun || load.is_none_or(|load| load.in_flight + load.waiting > 0);
         let since = if busy { now } else { self.busy.unwrap_or(now) };
         self.busy = Some(since);
         let scheduled = scheduled_floor(&policy.schedule, now, utc_offset_min);

@@ -60,6 +60,8 @@ struct Inner {
     retries: RetryBudget,
     wakes: WakeTimes,
     in_flight: u32,
+    /// A request began since the last report.
+    begun: bool,
     loaded_at_ms: Option<u64>,
     /// The snapshot has a replica for new requests.
     has_replica: bool,
@@ -98,7 +100,7 @@ pub enum Entry {
 impl Inner {
     /// Starts the waiting requests for which replicas have room.
     fn start_waiting(&mut self, now: u64) {
-        let Self { balancer, queue, waiters, wakes, in_flight, .. } = self;
+        let Self { balancer, queue, waiters, wakes, in_flight, begun, .. } = self;
         let mut rng = rand::rng();
         loop {
             let mut chosen = None;
@@ -115,6 +117,7 @@ impl Inner {
                 balancer.finish(pick.replica, Outcome::Abandoned, now);
             } else {
                 *in_flight = in_flight.saturating_add(1);
+                *begun = true;
                 wakes.count_start(now);
             }
         }
@@ -196,6 +199,7 @@ impl ServiceState {
         match picked {
             Ok(pick) => {
                 inner.in_flight = inner.in_flight.saturating_add(1);
+                inner.begun = true;
                 Ok(Entry::Placed(Place { service: self.clone(), pick, is_open: true }))
             }
             Err(why) => {
@@ -241,11 +245,12 @@ impl ServiceState {
         let now = now_ms();
         let mut inner = self.lock();
         let waiting = u32::try_from(inner.queue.len()).unwrap_or(u32::MAX);
-        if inner.in_flight > 0 || waiting > 0 {
+        let begun = std::mem::take(&mut inner.begun);
+        if begun || inner.in_flight > 0 || waiting > 0 {
             inner.loaded_at_ms = Some(now);
         }
         let is_recent = inner.loaded_at_ms.is_some_and(|at| now.saturating_sub(at) < REPORTED_MS);
-        is_recent.then_some(ServiceLoad { service: self.id, in_flight: inner.in_flight, waiting })
+        is_recent.then_some(ServiceLoad { service: self.id, in_flight: inner.in_flight, waiting, begun })
     }
 
     /// The requests at replicas and those that wait.
@@ -407,7 +412,16 @@ mod tests {
         drop(second);
         drop(third);
         assert_eq!(state.counts(), (0, 0), "a caller that left keeps no place");
-        assert_eq!(state.load().map(|load| (load.in_flight, load.waiting)), None, "it was in no report");
+        // They began and ended between two reports.
+        let load = || state.load().map(|load| (load.in_flight, load.waiting, load.begun));
+        assert_eq!([load(), load()], [Some((0, 0, true)), Some((0, 0, false))]);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_never_began_is_in_no_report() {
+        let asleep = state(Vec::new());
+        drop(waits(asleep.enter(demand(60_000)).unwrap()));
+        assert_eq!(asleep.load(), None);
     }
 
     #[tokio::test]

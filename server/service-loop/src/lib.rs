@@ -294,7 +294,7 @@ impl Controller {
         let mut loads = self.board.loads(service.id, now);
         if loads.is_empty() && without_gateway {
             // Silence of gateways proves nothing, but without any gateway there is no request.
-            loads.push((NO_GATEWAY, Report { in_flight: 0, waiting: 0, at: now }));
+            loads.push((NO_GATEWAY, Report { in_flight: 0, waiting: 0, begun: false, at: now }));
         }
         let decision = memory.decide((&service.scaling.0, &service.decision), loads, world, now);
         let inputs = Inputs {

@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn decide(memory: &mut Memory, scaling: &Scaling, stored: &str, load: (u32, u32), now: i64) -> Decision {
-        let report = Report { in_flight: load.0, waiting: load.1, at: at(now) };
+        let report = Report { in_flight: load.0, waiting: load.1, begun: false, at: at(now) };
         memory.decide((scaling, stored), vec![(1, report)], &empty(), at(now))
     }
 

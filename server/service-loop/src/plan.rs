@@ -237,7 +237,24 @@ impl<'a> Work<'a> {
         if self.world.halted {
             return BTreeMap::new();
         }
-        self.plan.rollout.replicas(self.inputs.wanted)
+        let mut needs = self.plan.rollout.replicas(self.inputs.wanted);
+        // A first revision has proved that it does not start. The next request, or a person, tries it again.
+        if self.inputs.wanted == 0
+            && self.plan.rollout.live().is_none()
+            && let Some(candidate) = self.plan.rollout.candidate()
+            && self.never_starts(candidate)
+        {
+            needs.insert(candidate, 0);
+        }
+        needs
+    }
+
+    /// True for a revision whose last replicas failed, and that has none that is ready.
+    fn never_starts(&self, number: RevisionNumber) -> bool {
+        let found = self.world.revisions.iter().find(|revision| revision.number == number);
+        found.is_some_and(|revision| {
+            self.failures(revision.id).count >= MOST_FAILURES && self.ready(revision.id) == 0
+        })
     }
 
     /// True for a replica near the end of its life. Its replacement starts now.

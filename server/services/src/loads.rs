@@ -78,10 +78,10 @@ struct GatewayState {
 }
 
 impl GatewayState {
-    /// The requests of a service in flight and waiting.
-    fn load(&self, service: ServiceId, now: Timestamp) -> (u32, u32) {
-        let found = self.loads.get(&service).filter(|(_, at)| is_recent(*at, now));
-        found.map_or((0, 0), |(load, _)| (load.in_flight, load.waiting))
+    /// The requests of a service.
+    fn load(&self, service: ServiceId, now: Timestamp) -> ServiceLoad {
+        let none = ServiceLoad { service, in_flight: 0, waiting: 0, begun: false };
+        self.loads.get(&service).filter(|(_, at)| is_recent(*at, now)).map_or(none, |(load, _)| *load)
     }
 }
 
@@ -195,8 +195,8 @@ impl LoadBoard {
         let recent = board.gateways.iter().filter(|(_, state)| is_recent(state.at, now));
         recent
             .map(|(gateway, state)| {
-                let (in_flight, waiting) = state.load(service, now);
-                (*gateway, Report { in_flight, waiting, at: state.at })
+                let ServiceLoad { in_flight, waiting, begun, .. } = state.load(service, now);
+                (*gateway, Report { in_flight, waiting, begun, at: state.at })
             })
             .collect()
     }
@@ -215,7 +215,7 @@ impl LoadBoard {
         let board = self.lock();
         let recent = board.gateways.values().filter(|state| is_recent(state.at, now));
         let view = |state: &GatewayState| {
-            let (in_flight, waiting) = state.load(service, now);
+            let ServiceLoad { in_flight, waiting, .. } = state.load(service, now);
             GatewayView {
                 at: state.at,
                 snapshot: state.snapshot,
@@ -314,7 +314,7 @@ mod tests {
     }
 
     fn load(n: u128, in_flight: u32, waiting: u32) -> ServiceLoad {
-        ServiceLoad { service: service(n), in_flight, waiting }
+        ServiceLoad { service: service(n), in_flight, waiting, begun: false }
     }
 
     fn replica(n: u128) -> ReplicaId {
@@ -436,13 +436,13 @@ mod tests {
         assert_eq!(board.gateways(service(1), &[job(9)], at(15)), Some(vec![view(5, &[9])]));
         assert_eq!(board.gateways(service(2), &[job(8)], at(15)), Some(vec![view(0, &[])]));
         assert_eq!(board.loads(service(1), at(15)).len(), 1);
-        let idle = Report { in_flight: 0, waiting: 0, at: at(10) };
+        let idle = Report { in_flight: 0, waiting: 0, begun: false, at: at(10) };
         assert_eq!(board.loads(service(3), at(15)), [(4, idle)]);
         assert_eq!(board.gateways(service(1), &[job(9)], at(25)), Some(vec![]));
         assert!(board.loads(service(1), at(25)).is_empty());
         // A gateway that began anew does not report its former loads any more.
         board.seen(4, 7, at(25));
-        let idle = Report { in_flight: 0, waiting: 0, at: at(25) };
+        let idle = Report { in_flight: 0, waiting: 0, begun: false, at: at(25) };
         assert_eq!(board.loads(service(1), at(25)), [(4, idle)]);
         board.remove_replica(job(9));
         let views = board.gateways(service(1), &[job(9)], at(26)).unwrap();

@@ -55,6 +55,9 @@ pub struct ServiceLoad {
     pub service: ServiceId,
     pub in_flight: u32,
     pub waiting: u32,
+    /// A request began since the report before. It may have ended already.
+    #[serde(default)]
+    pub begun: bool,
 }
 
 /// The use of a revision by a key since the report before.

@@ -104,7 +104,7 @@ impl IdlePortal {
     /// The gateway reports this load, with the newest snapshot.
     pub fn gateway_reports(&self, service: &str, in_flight: u32, waiting: u32) {
         let (board, at) = (self.t.portal.service_loop.board(), self.t.portal.context.now());
-        let load = ServiceLoad { service: service.parse().unwrap(), in_flight, waiting };
+        let load = ServiceLoad { service: service.parse().unwrap(), in_flight, waiting, begun: false };
         board.report(GATEWAY, load, at);
         board.seen(GATEWAY, u64::try_from(at.millis()).unwrap(), at);
     }

@@ -24,7 +24,7 @@ fn policy() -> Policy {
 }
 
 fn report(in_flight: u32, waiting: u32, s: i64) -> Report {
-    Report { in_flight, waiting, at: second(s) }
+    Report { in_flight, waiting, begun: false, at: second(s) }
 }
 
 /// Decides with one report of one gateway, for replicas that are all ready.
@@ -124,6 +124,24 @@ fn an_idle_service_sleeps_and_the_first_request_wakes_it() {
     );
     let floor = Policy { floor: 1, ..slow };
     assert_eq!(decided(&mut scaler, &floor, 1, 0, 9_999).replicas, 1, "with a floor it never sleeps");
+}
+
+#[test]
+fn requests_that_end_between_two_reports_keep_a_service_awake() {
+    let mut scaler = Scaler::default();
+    let awake = |scaler: &mut Scaler, begun: bool, s: i64| {
+        scaler.report(GatewayId(1), Report { begun, ..report(0, 0, s) });
+        scaler.report(GatewayId(2), report(0, 0, s));
+        let decision = scaler.decide(&policy(), Fleet { replicas: 1, ready: 1 }, second(s), 0);
+        assert_eq!(decision.load, Load::default(), "no request is open");
+        decision.replicas == 1
+    };
+    for s in 0..2_000 {
+        assert!(awake(&mut scaler, s % 500 == 0, s), "{s}: a request each 500 s, and an idle time of 600 s");
+    }
+    for s in 2_000..2_200 {
+        assert_eq!(awake(&mut scaler, false, s), s < 2_100, "{s}: the last request was at 1,500 s");
+    }
 }
 
 #[test]

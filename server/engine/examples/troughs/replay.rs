@@ -220,7 +220,7 @@ impl<'a> Replay<'a> {
     fn scale(&mut self, now_ms: i64) {
         let in_flight: u32 = self.replicas.values().map(|replica| replica.in_flight).sum();
         let waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
-        self.scaler.report(GatewayId(1), Report { in_flight, waiting, at: at(now_ms) });
+        self.scaler.report(GatewayId(1), Report { in_flight, waiting, begun: false, at: at(now_ms) });
         if waiting == 0 && now_ms % LOOP_MS != 0 {
             return;
         }

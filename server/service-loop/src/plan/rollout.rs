@@ -2,7 +2,7 @@
 
 use berth_autoscaling::rollout::RevisionState;
 
-use super::{Event, MOST_FAILURES, RevisionNumber, Work};
+use super::{Event, RevisionNumber, Work};
 
 impl Work<'_> {
     /// Applies the events that follow from replicas and evidence.
@@ -28,8 +28,7 @@ impl Work<'_> {
             return;
         };
         let failures = self.failures(revision.id);
-        let starts = failures.count < MOST_FAILURES || self.ready(revision.id) > 0;
-        if !starts && self.plan.rollout.live().is_some() {
+        if self.never_starts(candidate) && self.plan.rollout.live().is_some() {
             let detail = format!("Its last {} replicas failed. {}", failures.count, failures.detail);
             self.withdraw(candidate, detail);
             return;
@@ -61,7 +60,7 @@ impl Work<'_> {
         }
         let needed = self.needs().get(&candidate).copied().unwrap_or(u32::MAX);
         let revision = self.world.revisions.iter().find(|revision| revision.number == candidate);
-        if revision.is_some_and(|revision| self.ready(revision.id) >= needed) {
+        if revision.is_some_and(|revision| self.ready(revision.id) >= needed.max(1)) {
             self.apply(Event::Ready(candidate));
         }
     }

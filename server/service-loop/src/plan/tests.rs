@@ -302,6 +302,28 @@ fn a_candidate_whose_first_replicas_fail_is_rolled_back_if_another_is_live() {
 }
 
 #[test]
+fn a_first_revision_that_never_starts_is_tried_again_only_for_a_request() {
+    for failures in 0..=4 {
+        for (wanted, has_live) in [(0, false), (1, false), (0, true)] {
+            let mut rows = vec![row(2, RevisionState::Staging, 0, 100)];
+            if has_live {
+                rows.insert(0, row(1, RevisionState::Live, 100, 0));
+            }
+            let replicas: Vec<Replica> = (0..failures)
+                .map(|n| Replica { revision: revision_id(2), ..replica(n, Kind::FailedLongAgo) })
+                .collect();
+            let done = plan(&world(&rows, &[], replicas), &inputs(wanted));
+            let is_tried = failures < 3 || wanted > 0;
+            let context = format!("{failures} failures, {wanted} wanted, live: {has_live}: {}", done.detail);
+            assert_eq!(done.created.len(), usize::from(is_tried), "{context}");
+            if failures >= 3 && !has_live {
+                assert_eq!(done.state, ServiceState::Failed, "{context}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_canary_follows_its_judgement_and_only_at_its_percentage() {
     let rows = [row(1, RevisionState::Live, 90, 0), row(2, RevisionState::Canary, 10, 10)];
     let replicas = || {

@@ -29,6 +29,9 @@ pub(super) struct Rows {
     pub gateways: Vec<i64>,
 }
 
+/// The time in which a caller hears that a key expired, and later that it is unknown: a week.
+const KEPT_EXPIRED_S: i64 = 7 * 86_400;
+
 impl Rows {
     pub async fn read(tx: &mut Tx<'_>, now: Timestamp) -> Result<Self, StoreError> {
         Ok(Self {
@@ -36,7 +39,7 @@ impl Rows {
             hosts: list_confirmed(tx).await?,
             revisions: snapshots::list_revisions(tx).await?,
             replicas: snapshots::list_replicas(tx).await?,
-            keys: snapshots::list_keys(tx, now).await?,
+            keys: snapshots::list_keys(tx, now.plus_seconds(-KEPT_EXPIRED_S)).await?,
             gateways: gateways::list_numbers(tx).await?,
         })
     }

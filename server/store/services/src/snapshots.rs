@@ -108,9 +108,9 @@ pub async fn list_replicas(tx: &mut Tx<'_>) -> Result<Vec<ReplicaRow>, StoreErro
     list_readable!(tx, ReplicaRow, sql)
 }
 
-/// Lists the keys that are neither revoked nor expired.
-pub async fn list_keys(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<KeyRow>, StoreError> {
+/// Lists the keys that are not revoked, and not expired before `since`.
+pub async fn list_keys(tx: &mut Tx<'_>, since: Timestamp) -> Result<Vec<KeyRow>, StoreError> {
     let sql = "SELECT id, number, org_id, secret_hash, models, requests_per_minute, tokens_per_minute, expires_at \
                FROM inference_keys WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) ORDER BY number";
-    list_readable!(tx, KeyRow, sql, now)
+    list_readable!(tx, KeyRow, sql, since)
 }
