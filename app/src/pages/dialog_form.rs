@@ -3,7 +3,7 @@
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::parts::{Call, Modal, Submit};
+use super::parts::{Call, Modal, Submit, focus_soon};
 
 /// A dialog with the fields of one request. The body has the problem of the request where it belongs.
 #[component]
@@ -50,6 +50,12 @@ pub fn DialogForm(
             if let (Some(reset), Some(owner)) = (reset, owner) {
                 owner.with(|| untrack(|| reset.run(())));
             }
+        }
+    });
+    // A long dialog is scrolled to its end at the submission, and the error is above it.
+    Effect::new(move || {
+        if call.problem.with(Option::is_some) && open.get_untracked() {
+            focus_soon(format!("#{id} [aria-invalid=\"true\"], #{id} .banner--error"));
         }
     });
     let send = move |event: SubmitEvent| {

@@ -235,7 +235,7 @@ fn table(
         view! { <tr role="row">{compare}{others}</tr> }
     };
     let rows = view! { <For each=ids key=|id: &JobId| *id children=one/> }.into_any();
-    table_of(
+    let table = table_of(
         "Jobs",
         &[
             COMPARE,
@@ -250,7 +250,8 @@ fn table(
             ACTIONS,
         ],
         vec![rows],
-    )
+    );
+    view! { <div class="jobs">{table}</div> }.into_any()
 }
 
 /// Returns the cells of a job after its check box.

@@ -1,6 +1,7 @@
 //! Start page for visitors without a session: the service in plain words and, if public, prices and free boards.
 
 use berth_types::accounts::PortalInfo;
+use berth_types::money::money_text;
 use berth_types::portal::{Offer, OfferedModel, PortalIdentity};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -8,7 +9,7 @@ use leptos_meta::Title;
 
 use super::org_address::OrgRedirect;
 use super::parts::{Brand, every_visible, when_some};
-use super::text::{gib, grouped, price_text};
+use super::text::{gib, grouped};
 use crate::api;
 use crate::api::Answer;
 use crate::identity::use_identity;
@@ -161,7 +162,7 @@ fn table(offer: &Offer) -> AnyView {
 /// Returns a price an hour, or a dash without one.
 fn hourly(micros: Option<i64>, currency: &str) -> AnyView {
     match micros {
-        Some(micros) => view! { {price_text(micros, currency)}<span class="unit">"/h"</span> }.into_any(),
+        Some(micros) => view! { {money_text(micros, currency)}<span class="unit">"/h"</span> }.into_any(),
         None => "–".into_any(),
     }
 }

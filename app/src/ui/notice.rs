@@ -19,7 +19,7 @@ pub fn ProblemNotice(problem: Problem) -> impl IntoView {
     let (detail, zone) = (problem.detail.clone(), use_zone());
     let list = (!problem.errors.is_empty()).then(|| view! { <ul>{more}</ul> });
     view! {
-        <div class="banner banner--error" role="alert">
+        <div class="banner banner--error" role="alert" tabindex="-1">
             <div class="banner__text">
                 <strong class="banner__title">{problem.title.clone()}</strong>
                 {move || zoned(&detail, zone.get())}

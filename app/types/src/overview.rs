@@ -34,8 +34,11 @@ pub struct NodeNotice {
     pub node: NodeId,
     /// The name of the node.
     pub name: String,
-    /// The state of the node: `unreachable` or `draining`.
+    /// The state of the node.
     pub state: NodeState,
+    /// Two workers used the certificate of the node, so its data directory may have been copied.
+    #[serde(default)]
+    pub may_be_copied: bool,
     /// The latest message of the worker; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_at: Option<Timestamp>,

@@ -285,7 +285,10 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
         Blocker::BurstReserve { boards } => burst_reserve_text(*boards),
         Blocker::Away { nodes } => (
             "node.unavailable",
-            format!("{nodes} suitable {} cordoned or unreachable.", plural(*nodes, "node is", "nodes are")),
+            format!(
+                "{nodes} suitable {} cordoned, draining or unreachable.",
+                plural(*nodes, "node is", "nodes are")
+            ),
             "Ask the operator to return a node to service.".to_owned(),
         ),
         Blocker::SetAside { nodes } => set_aside_text(*nodes),

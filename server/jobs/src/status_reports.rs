@@ -203,6 +203,10 @@ impl Report<'_> {
             // The workers of the other ranks have to stop or to release them.
             changes.wake = ranks::node_ids(ranks);
         }
+        // The end of the job has released its hold.
+        if let Some(cost) = &mut changes.cost {
+            cost.held_micros = row.held_micros;
+        }
         if !changes.events.is_empty() {
             record(tx, row, &changes.events).await?;
         } else if changes.cost.is_some() {

@@ -35,8 +35,9 @@ pub fn limit_problem(beyond: &Exceeded, currency: &str) -> Problem {
     match beyond.kind {
         LimitKind::Boards => exceeded(
             format!(
-                "The job needs {} whole boards at once, and the limit of the organization is {}. Nothing was started or charged. Request fewer devices, or ask for a higher limit.",
+                "The job needs {} {} at once, and the limit of the organization is {}. Nothing was started or charged. Request fewer devices, or ask for a higher limit.",
                 milli(need),
+                if need == 1_000 { "whole board" } else { "whole boards" },
                 milli(limit)
             ),
             "/count",

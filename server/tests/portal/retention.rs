@@ -112,7 +112,10 @@ async fn an_ended_job_keeps_its_name_times_and_cost_after_retention() {
         t.get(&ada, &format!("{path}/logs")).await.expect(200);
         let parsed: JobId = id.parse().unwrap();
         assert_eq!(t.portal.recordings.log_bytes(parsed).unwrap(), 0, "{engine}");
-        assert!(t.portal.jobs.log_end(parsed, 0, 0).await.unwrap().is_some(), "{engine}");
+        for (attempt, rank) in [(0, 0), (9, 0), (1, 3)] {
+            let end = t.portal.jobs.log_end(parsed, attempt, rank).await.unwrap();
+            assert!(end.is_some(), "{engine}: attempt {attempt} of rank {rank} never comes");
+        }
         let open =
             t.get(&ada, &format!("/orgs/{org}/jobs/{}", open["id"].as_str().unwrap())).await.expect(200);
         assert!(open["removed_at"].is_null(), "{engine}: a waiting job has no end");

@@ -39,6 +39,9 @@ async fn event_streams_deliver_changes_costs_and_logs_and_can_be_resumed() {
     }
     assert_eq!(states, ["queued", "assigned", "starting", "running", "succeeded"]);
     assert!(costs.len() >= 2 && costs.is_sorted(), "{costs:?}");
+    // The cost at the end comes after the change, and has no hold any more.
+    let last: Value = serde_json::from_str(&events.next_named("cost").await.data).unwrap();
+    assert_eq!(last["held_micros"], 0, "{last}");
     // The client resumes after the third change and gets the rest without repetition.
     let mut again = EventStream::open(&setup, &format!("/jobs/{job}/events?after=0"), Some("3")).await;
     assert_eq!([again.next_named("change").await.id, again.next_named("change").await.id], ["4", "5"]);

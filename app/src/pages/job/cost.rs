@@ -42,9 +42,10 @@ impl Meter {
         }
     }
 
-    /// Applies a `cost` event, unless it is older than the meter.
-    pub fn apply(&mut self, cost: &JobCost, now_ms: i64) {
-        if cost.metered_ms >= self.metered_ms {
+    /// Applies a `cost` event, unless it is older than the meter. The meter of an ended job comes with the job; an event
+    /// of the same time has the hold from before the end.
+    pub fn apply(&mut self, cost: &JobCost, has_ended: bool, now_ms: i64) {
+        if cost.metered_ms > self.metered_ms || (cost.metered_ms == self.metered_ms && !has_ended) {
             *self = Self {
                 metered_ms: cost.metered_ms,
                 cost_micros: cost.cost_micros,
@@ -268,11 +269,23 @@ mod tests {
     fn the_estimate_stops_without_events() {
         let mut meter = Meter { metered_ms: 0, cost_micros: 0, held_micros: 9, received_ms: 0 };
         assert_eq!(meter.estimate(2_000_000, 500_000), (0, 0));
-        meter.apply(&cost(1_000), 50_000);
+        meter.apply(&cost(1_000), false, 50_000);
         assert_eq!(meter.estimate(2_000_000, 50_250), (1_250, 2_500));
         assert_eq!(meter.estimate(2_000_000, 90_000), (1_000 + MAX_ESTIMATE_MS, 2_000 + 2 * MAX_ESTIMATE_MS));
         assert_eq!(meter.estimate(2_000_000, 1), (1_000, 2_000));
-        meter.apply(&cost(900), 51_000);
+        meter.apply(&cost(900), false, 51_000);
         assert_eq!(meter.metered_ms, 1_000);
+    }
+
+    #[test]
+    fn a_late_event_brings_no_hold_back() {
+        let at_end = Meter { metered_ms: 1_000, cost_micros: 2_000, held_micros: 0, received_ms: 50_000 };
+        for (metered_ms, has_ended, held_micros) in
+            [(1_000, true, 0), (1_000, false, 5), (999, false, 0), (1_001, true, 5)]
+        {
+            let mut meter = at_end;
+            meter.apply(&cost(metered_ms), has_ended, 51_000);
+            assert_eq!(meter.held_micros, held_micros, "{metered_ms} {has_ended}");
+        }
     }
 }

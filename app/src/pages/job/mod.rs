@@ -134,7 +134,8 @@ impl LiveJob {
             "cost" => {
                 let Ok(cost) = serde_json::from_str::<JobCost>(data) else { return };
                 if cost.job == self.id {
-                    self.meter.update(|meter| meter.apply(&cost, now_ms()));
+                    let has_ended = self.job.with_untracked(|job| job.state.ended());
+                    self.meter.update(|meter| meter.apply(&cost, has_ended, now_ms()));
                 }
             }
             _ => {}

@@ -8,6 +8,7 @@ pub mod history;
 use std::future::Future;
 
 use berth_types::change_requests::{ChangeRequest, Outcome};
+use berth_types::money::money_text;
 use berth_types::offerings::{Offering, Price};
 use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
@@ -17,7 +18,7 @@ use self::history::History;
 use super::super::launch::offers::offering_bar;
 use super::super::org_data::answer_view;
 use super::super::parts::ready;
-use super::super::text::{counted, price_text};
+use super::super::text::counted;
 use super::waiting::{WaitingNotice, second_operator_required};
 use super::{is_operator, may, read_only};
 use crate::api;
@@ -175,7 +176,7 @@ fn warning(unpriced: usize) -> Option<AnyView> {
 fn hourly(micros: Option<i64>, currency: &str) -> AnyView {
     match micros {
         Some(micros) => {
-            let text = price_text(micros, currency);
+            let text = money_text(micros, currency);
             view! { {text}<span class="unit">"/h"</span> }.into_any()
         }
         None => view! { <span class="quiet">"as on demand"</span> }.into_any(),

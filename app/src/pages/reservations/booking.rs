@@ -3,6 +3,7 @@
 use berth_types::Page;
 use berth_types::ids::OrgId;
 use berth_types::jobs::Topology;
+use berth_types::money::money_text;
 use berth_types::offerings::Offering;
 use berth_types::problems::Problem;
 use berth_types::reservations::{Every, NewReservation, Reservation};
@@ -17,7 +18,7 @@ use crate::api;
 use crate::pages::curl::CopyAsCurl;
 use crate::pages::launch::draft::{TOPOLOGIES, parse_topology};
 use crate::pages::parts::{Call, FieldError, now_ms, redirect};
-use crate::pages::text::{price_text, topology_text};
+use crate::pages::text::topology_text;
 use crate::ui::*;
 
 /// The form with its quote.
@@ -128,7 +129,7 @@ fn models(offerings: &[Offering]) -> Vec<String> {
 fn offering_text(offering: &Offering) -> String {
     let size = offering.mig_profile.clone().unwrap_or_else(|| "whole board".to_owned());
     if offering.price.version > 0 {
-        format!("{size}, {}/h", price_text(offering.price.per_hour_micros, &offering.price.currency))
+        format!("{size}, {}/h", money_text(offering.price.per_hour_micros, &offering.price.currency))
     } else {
         format!("{size}, no price")
     }

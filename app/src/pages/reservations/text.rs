@@ -46,7 +46,7 @@ fn cancellation_text(policy: &ReservationPolicy, starts_at: Timestamp, now: Time
             zone.wall(until).moment()
         ),
         None => format!(
-            "The start is in less than {}: a cancellation costs {percent} % of the price.",
+            "Less than {} before the start, a cancellation costs {percent} % of the price.",
             length_text(policy.cancel_free_before_s)
         ),
     }

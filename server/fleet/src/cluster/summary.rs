@@ -88,13 +88,15 @@ const fn needs_notice(state: NodeState) -> bool {
     matches!(state, NodeState::Unreachable | NodeState::Draining | NodeState::AwaitingApproval)
 }
 
-/// The nodes in these states that need a notice: their number, and the first of them in the order of `rows`.
+/// The nodes that need a notice, by their state or as perhaps copied: their number, and the first of them in the order of
+/// `rows`.
 fn notices(rows: &[(StoredNode, NodeState)]) -> (u64, Vec<NodeNotice>) {
-    let all = || rows.iter().filter(|(_, state)| needs_notice(*state));
+    let all = || rows.iter().filter(|(row, state)| needs_notice(*state) || row.suspect.is_some());
     let notice = |(row, state): &(StoredNode, NodeState)| NodeNotice {
         node: row.id,
         name: row.name.clone(),
         state: *state,
+        may_be_copied: row.suspect.is_some(),
         last_seen_at: row.last_seen_at,
     };
     (count(all().count()), all().take(OVERVIEW_ITEMS).map(notice).collect())

@@ -202,7 +202,9 @@ impl Jobs {
             return Ok(over.then_some(LogEnd::Complete));
         }
         let Some(row) = store::attempts::find_log_end(&mut tx, job, number, rank).await? else {
-            return Ok(None);
+            // A rank or an attempt that an ended job never had gets no output.
+            let row = store::jobs::find_any(&mut tx, job).await?;
+            return Ok(row.is_none_or(|row| row.ended_at.is_some()).then_some(LogEnd::Complete));
         };
         let Some(length) = row.log_bytes else {
             // A lost node reports the length only after its return, if it ever returns.

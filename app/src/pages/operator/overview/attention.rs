@@ -1,7 +1,7 @@
 //! Findings that need attention, from the figures of the overview. Pure.
 
 use berth_types::money::money_text;
-use berth_types::overview::{BoardNotice, DiskSpace, DiskState, OperatorOverview};
+use berth_types::overview::{BoardNotice, DiskSpace, DiskState, NodeNotice, OperatorOverview};
 
 use super::super::super::text::{counted, size_text};
 use super::super::boards::board_path;
@@ -103,10 +103,14 @@ pub fn findings(overview: &OperatorOverview, zone: Zone) -> Vec<Finding> {
         });
     }
     out.extend(overview.disk.and_then(disk_finding));
-    let nodes = cluster.notices.iter().map(|node| format!("{} ({})", node.name, node.state.word())).collect();
+    let node_text = |node: &NodeNotice| match node.may_be_copied {
+        true => format!("{} ({}, may have been copied)", node.name, node.state.word()),
+        false => format!("{} ({})", node.name, node.state.word()),
+    };
+    let nodes = cluster.notices.iter().map(node_text).collect();
     let words = (
-        "node not connected, draining or awaiting approval",
-        "nodes not connected, draining or awaiting approval",
+        "node not connected, draining, awaiting approval or copied",
+        "nodes not connected, draining, awaiting approval or copied",
     );
     add(&mut out, cluster.notice_count, words, nodes, "/operator/nodes");
     add_boards(&mut out, cluster.boards_out_of_service, &cluster.board_notices);

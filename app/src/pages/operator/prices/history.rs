@@ -1,12 +1,12 @@
 //! History of an offering's price: each version with its effective time and user. It loads on opening.
 
 use berth_types::Page as Rows;
+use berth_types::money::money_text;
 use berth_types::offerings::{Offering, PriceVersion};
 use leptos::prelude::*;
 
 use super::super::super::load_more::{LoadMore, append};
 use super::super::super::parts::{Call, CallProblem};
-use super::super::super::text::price_text;
 use super::{PricesState, hourly};
 use crate::api;
 use crate::ui::*;
@@ -104,7 +104,8 @@ pub fn History(
 }
 
 fn table(versions: &[PriceVersion], current: i64) -> AnyView {
-    let rows: Vec<AnyView> = versions.iter().map(|version| row(version, current)).collect();
+    let rows: Vec<AnyView> =
+        versions.iter().map(|version| row(version, tag(version, versions, current))).collect();
     table_of(
         "Versions of the price, newest first",
         &[
@@ -119,14 +120,29 @@ fn table(versions: &[PriceVersion], current: i64) -> AnyView {
     )
 }
 
-fn row(version: &PriceVersion, current: i64) -> AnyView {
-    let current_tag =
-        (version.version == current).then(|| view! { " " <span class="tag tag--accent">"current"</span> });
-    let text = price_text(version.per_hour_micros, &version.currency);
+/// The tag of a version: the current one, one that begins later, or one that never begins, because a later version has the
+/// same start.
+fn tag(version: &PriceVersion, all: &[PriceVersion], current: i64) -> Option<&'static str> {
+    if version.version == current {
+        return Some("current");
+    }
+    let present = all.iter().find(|one| one.version == current)?;
+    if version.effective_from <= present.effective_from {
+        return None;
+    }
+    let is_replaced =
+        all.iter().any(|one| one.effective_from == version.effective_from && one.version > version.version);
+    Some(if is_replaced { "replaced" } else { "planned" })
+}
+
+fn row(version: &PriceVersion, tag: Option<&'static str>) -> AnyView {
+    let class = if tag == Some("current") { "tag tag--accent" } else { "tag" };
+    let tag = tag.map(|tag| view! { " " <span class=class>{tag}</span> });
+    let text = money_text(version.per_hour_micros, &version.currency);
     let user = version.set_by.clone();
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{version.version}{current_tag}</th>
+            <th role="rowheader" scope="row">{version.version}{tag}</th>
             <td role="cell" class="num" data-label="On demand">{text}<span class="unit">"/h"</span></td>
             <td role="cell" class="num" data-label="Reserved">
                 {hourly(version.reserved_per_hour_micros, &version.currency)}
@@ -139,4 +155,25 @@ fn row(version: &PriceVersion, current: i64) -> AnyView {
         </tr>
     }
     .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_current_planned_or_replaced() {
+        let version = |(version, day): (i64, u32)| -> PriceVersion {
+            serde_json::from_value(serde_json::json!({
+                "offering": "a30", "version": version, "nano_per_second": 1, "per_hour_micros": 4, "currency": "USD",
+                "effective_from": format!("2026-11-{day}T00:00:00Z"), "set_by": "ada@example.org",
+            }))
+            .unwrap()
+        };
+        let all = [(7, 28), (6, 28), (5, 30), (4, 29), (3, 29), (2, 27)].map(version);
+        let tags = all.each_ref().map(|one| tag(one, &all, 7));
+        let planned = Some("planned");
+        assert_eq!(tags, [Some("current"), None, planned, planned, Some("replaced"), None]);
+        assert_eq!(tag(&all[2], &all[2..], 7), None, "the current version is on a further page");
+    }
 }

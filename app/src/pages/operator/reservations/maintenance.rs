@@ -150,7 +150,7 @@ pub fn MaintenanceForm(
             status=status
             submit=Callback::new(submit)
         >
-            <div class="field-row">
+            <div class="field-row field-row--times">
                 <SelectField label="Node" id="maintain-node" error=call.field("/node") choose=Callback::new(choose)>
                     {options}
                 </SelectField>

@@ -41,7 +41,7 @@ fn terms_have_times_and_fees() {
     );
     assert_eq!(
         first(&policy, "2026-11-23T10:00:00Z"),
-        "The start is in less than 1 d: a cancellation costs 50 % of the price."
+        "Less than 1 d before the start, a cancellation costs 50 % of the price."
     );
     let lenient = ReservationPolicy { late_cancel_percent: 0, early_release_percent: 0, ..policy };
     assert_eq!(first(&lenient, "2026-11-23T10:00:00Z"), "Free cancellation before the start.");
