@@ -372,7 +372,7 @@ test('an invoice is read on the screen and on paper', async () => {
   ]) {
     assert.ok(text.includes(words), words);
   }
-  assert.equal(await paper.locator('tbody [data-label="Price per hour"]').innerText(), '$0.3738');
+  assert.equal(await paper.locator('tbody [data-label="Price per hour"]').innerText(), '$0.37375');
   await paper.getByText('$0.889525 due by 15 November 2026.').waitFor();
   // The line needs four decimals and the total six, so all have six.
   assert.equal(await paper.locator('tbody [data-label="Amount"]').innerText(), '$0.747500');

@@ -63,10 +63,10 @@ impl Store {
         PortalLock::lock(&self.data, url, wait).await
     }
 
-    /// Locks the data and opens the database of a portal, without a new one at a mistyped place.
+    /// Locks the data and opens the database of a portal, without a new SQLite file at a mistyped place.
     ///
     /// # Errors
-    /// A portal runs, or there is no database of this version.
+    /// A portal runs, there is no SQLite file, or the database cannot be opened.
     pub async fn open_stopped(&self) -> Result<(PortalLock, Db), String> {
         let file = self.data.join("berth.db");
         if self.postgres_url()?.is_none() && !file.exists() {

@@ -24,7 +24,9 @@ impl Backup {
         let Copied { files, bytes } = back_up(&store.data, store.database.is_none(), &to).await?;
         let note = match store.database {
             None => "",
-            Some(_) => " The database is on Postgres: copy it with pg_dump, before the files.",
+            Some(_) => {
+                " The database is on Postgres, and not in the copy. A dump of it (pg_dump) must be older than the copy."
+            }
         };
         Ok(format!("Copied {files} files, {bytes} bytes, to {}.{note}", to.display()))
     }

@@ -43,23 +43,27 @@ pub fn DialogForm(
     // Rows that the reset makes stay after the closing, so they belong to the dialog and not to one run of the effect.
     // A strong owner in its own effect would never end.
     let owner = Owner::current().map(|owner| owner.downgrade());
+    let is_sent = StoredValue::new(false);
     Effect::new(move || {
         if open.get() {
             call.problem.set(None);
+            is_sent.set_value(false);
             let owner = owner.as_ref().and_then(WeakOwner::upgrade);
             if let (Some(reset), Some(owner)) = (reset, owner) {
                 owner.with(|| untrack(|| reset.run(())));
             }
         }
     });
-    // A long dialog is scrolled to its end at the submission, and the error is above it.
+    // A long dialog is scrolled to its end at the submission, and the error is above it. Other problems take no focus.
     Effect::new(move || {
-        if call.problem.with(Option::is_some) && open.get_untracked() {
-            focus_soon(format!("#{id} [aria-invalid=\"true\"], #{id} .banner--error"));
+        if call.problem.with(Option::is_some) && open.get_untracked() && is_sent.get_value() {
+            is_sent.set_value(false);
+            focus_soon(format!("#{id} [aria-invalid=\"true\"], #{id} .field__error, #{id} .banner--error"));
         }
     });
     let send = move |event: SubmitEvent| {
         event.prevent_default();
+        is_sent.set_value(true);
         submit.run(());
     };
     view! {

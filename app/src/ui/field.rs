@@ -13,7 +13,7 @@ pub fn FieldError(
 ) -> impl IntoView {
     move || {
         let id = id.clone();
-        error.get().map(|text| view! { <p class="field__error" id=id>{text}</p> })
+        error.get().map(|text| view! { <p class="field__error" id=id tabindex="-1">{text}</p> })
     }
 }
 

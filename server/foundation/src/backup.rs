@@ -29,18 +29,26 @@ pub async fn back_up(data: &Path, has_database: bool, to: &Path) -> Result<Copie
     if let Some(file) = database.as_ref().filter(|file| !file.exists()) {
         return Err(format!("{} does not exist", file.display()));
     }
-    make_directory(to)?;
-    let to = to.canonicalize().map_err(|e| at(to, &e))?;
-    if to.starts_with(&data) {
-        let _ = std::fs::remove_dir(&to);
+    if to.symlink_metadata().is_ok() {
+        return Err(format!("{} exists already", to.display()));
+    }
+    // Only a whole copy gets its name.
+    let part = to.with_added_extension("part");
+    make_directory(&part)?;
+    let real = part.canonicalize().map_err(|e| at(&part, &e))?;
+    if real.starts_with(&data) {
+        let _ = std::fs::remove_dir(&part);
         return Err(format!("{} is in the data directory. Choose a directory outside of it", to.display()));
     }
-    let copied = copy(&data, database.as_deref(), &to).await;
-    copied.map_err(|e| format!("{e}. The copy in {} is incomplete", to.display()))
+    let copied = copy(&data, database.as_deref(), &real).await;
+    let incomplete = |e: String| format!("{e}. The copy in {} is incomplete; remove it", part.display());
+    let copied = copied.map_err(incomplete)?;
+    std::fs::rename(&part, to).map_err(|e| at(to, &e))?;
+    Ok(copied)
 }
 
-/// Copies the last checkpoint before the database, which then has it, and the files after the database, which then has no
-/// file that the copy lacks.
+/// The last checkpoint comes first, so that the copied database has it. The other files come last, so that the copy has every
+/// file that the database names.
 async fn copy(data: &Path, database: Option<&Path>, to: &Path) -> Result<Copied, String> {
     let mut copied = Copied::default();
     copy_file(&data.join(LastCheckpoint::FILE), &to.join(LastCheckpoint::FILE), &mut copied)?;
@@ -56,7 +64,7 @@ async fn copy(data: &Path, database: Option<&Path>, to: &Path) -> Result<Copied,
     let rest = move || {
         let is_rest = |name: &str| !LEFT_OUT.contains(&name) && name != LastCheckpoint::FILE;
         copy_directory(&data, &to, &is_rest, &mut copied)?;
-        // A copy that a power cut could take back is none.
+        // A power cut after the report must not take the copy back.
         nix::unistd::sync();
         Ok(copied)
     };
@@ -64,7 +72,7 @@ async fn copy(data: &Path, database: Option<&Path>, to: &Path) -> Result<Copied,
 }
 
 /// Copies the files and directories with these names, and everything in them. A file that the portal removes meanwhile is
-/// left out, as are sockets and links.
+/// left out, as are sockets. A link would be a part that the copy lacks.
 fn copy_directory(
     from: &Path,
     to: &Path,
@@ -89,6 +97,9 @@ fn copy_directory(
                 copy_directory(&source, &target, &|_| true, copied)?;
             }
             Ok(kind) if kind.is_file() => copy_file(&source, &target, copied)?,
+            Ok(kind) if kind.is_symlink() => {
+                return Err(format!("{} is a link, and links are not copied", source.display()));
+            }
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(at(&source, &error)),
@@ -135,16 +146,19 @@ mod tests {
         }
         // Only the first level has left out names.
         std::fs::write(from.join("objects/portal.lock"), "an object").unwrap();
-        std::os::unix::fs::symlink("/etc/passwd", from.join("objects/link")).unwrap();
         let _socket = UnixListener::bind(from.join("socket")).unwrap();
         let mut copied = Copied::default();
         copy_directory(&from, &to, &|name| !LEFT_OUT.contains(&name), &mut copied).unwrap();
         assert_eq!(copied, Copied { files: 3, bytes: 13 });
         assert_eq!(std::fs::read_to_string(to.join("objects/ab/cd/1")).unwrap(), "one");
         assert!(to.join("empty").is_dir() && to.join("objects/portal.lock").exists());
-        assert!(!to.join("portal.lock").exists() && !to.join("objects/link").exists());
+        assert!(!to.join("portal.lock").exists());
         let again = copy_directory(&from, &to, &|_| true, &mut copied).unwrap_err();
         assert!(again.contains("File exists"), "{again}");
         copy_directory(&from.join("gone"), &to, &|_| true, &mut copied).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", from.join("empty/link")).unwrap();
+        let refused =
+            copy_directory(&from.join("empty"), &to.join("empty"), &|_| true, &mut copied).unwrap_err();
+        assert!(refused.contains("is a link"), "{refused}");
     }
 }

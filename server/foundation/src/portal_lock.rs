@@ -1,9 +1,9 @@
 //! The lock for one portal.
 
 use std::fs::{File, TryLockError};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_store::DatabaseLock;
 
@@ -21,13 +21,13 @@ impl PortalLock {
     /// # Errors
     /// Another portal has them, or they cannot be opened.
     pub async fn lock(data: &Path, url: Option<&str>, wait: Duration) -> Result<Self, String> {
-        let path = data.to_owned();
+        let (path, began) = (data.to_owned(), Instant::now());
         let locked = tokio::task::spawn_blocking(move || lock_directory(&path, wait)).await;
         let directory = locked.map_err(|e| e.to_string())??;
         let database = match url {
             None => None,
             Some(url) => {
-                let lock = DatabaseLock::lock(url, wait).await;
+                let lock = DatabaseLock::lock(url, wait.saturating_sub(began.elapsed())).await;
                 let lock = lock.map_err(|e| format!("the database cannot be opened: {e}"))?;
                 Some(lock.ok_or("another portal uses the database. Stop it first")?)
             }
@@ -62,6 +62,10 @@ fn lock_directory(data: &Path, wait: Duration) -> Result<File, String> {
     let in_use = || format!("another portal uses the data directory {}. Stop it first", data.display());
     let opened = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = opened.map_err(unusable)?;
+    // A command of root must not keep the portal's own user out.
+    if let Ok(owner) = data.metadata() {
+        let _ = std::os::unix::fs::fchown(&file, Some(owner.uid()), Some(owner.gid()));
+    }
     match file.try_lock() {
         Ok(()) => return Ok(file),
         Err(TryLockError::WouldBlock) if wait.is_zero() => return Err(in_use()),

@@ -151,7 +151,11 @@ async fn send_report(shared: &Shared, portal: &Portal) -> Result<(), String> {
         faults: outgoing.faults,
         drained: shared.drained(),
     };
-    let answer = portal.report(&report).await?;
+    let answer = portal.report(&report).await;
+    if answer.is_err() {
+        shared.restore_loads(&report.loads);
+    }
+    let answer = answer?;
     if answer.counted_through < number {
         return Err(format!("the portal has counted up to report {}, not {number}", answer.counted_through));
     }

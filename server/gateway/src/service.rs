@@ -253,6 +253,11 @@ impl ServiceState {
         is_recent.then_some(ServiceLoad { service: self.id, in_flight: inner.in_flight, waiting, begun })
     }
 
+    /// The last load did not reach the portal.
+    pub fn restore_load(&self, load: &ServiceLoad) {
+        self.lock().begun |= load.begun;
+    }
+
     /// The requests at replicas and those that wait.
     pub fn counts(&self) -> (u32, usize) {
         let inner = self.lock();
@@ -414,6 +419,9 @@ mod tests {
         assert_eq!(state.counts(), (0, 0), "a caller that left keeps no place");
         // They began and ended between two reports.
         let load = || state.load().map(|load| (load.in_flight, load.waiting, load.begun));
+        assert_eq!([load(), load()], [Some((0, 0, true)), Some((0, 0, false))]);
+        let lost = ServiceLoad { begun: true, ..state.load().unwrap() };
+        state.restore_load(&lost);
         assert_eq!([load(), load()], [Some((0, 0, true)), Some((0, 0, false))]);
     }
 

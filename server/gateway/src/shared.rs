@@ -222,9 +222,19 @@ impl Shared {
     /// The loads for a report, those with waiting requests first.
     pub fn loads(&self) -> Vec<ServiceLoad> {
         let mut loads: Vec<ServiceLoad> = self.states().values().filter_map(|state| state.load()).collect();
-        loads.sort_unstable_by_key(|load| std::cmp::Reverse((load.waiting, load.in_flight)));
+        loads.sort_unstable_by_key(|load| std::cmp::Reverse((load.waiting, load.in_flight, load.begun)));
         loads.truncate(MAX_LOADS);
         loads
+    }
+
+    /// These loads did not reach the portal.
+    pub fn restore_loads(&self, loads: &[ServiceLoad]) {
+        let states = self.states();
+        for load in loads {
+            if let Some(state) = states.get(&load.service) {
+                state.restore_load(load);
+            }
+        }
     }
 
     /// The draining replicas without a request of this gateway.

@@ -291,7 +291,7 @@ impl Controller {
         let absent = world.replicas.iter().filter(|r| r.ended_at.is_none() && r.job == ReplicaJob::Absent);
         let absent: Vec<RevisionId> = absent.map(|replica| replica.revision).collect();
         memory.retain_refusals(&absent);
-        let mut loads = self.board.loads(service.id, now);
+        let mut loads = self.board.take_loads(service.id, now);
         if loads.is_empty() && without_gateway {
             // Silence of gateways proves nothing, but without any gateway there is no request.
             loads.push((NO_GATEWAY, Report { in_flight: 0, waiting: 0, begun: false, at: now }));

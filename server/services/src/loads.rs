@@ -162,7 +162,9 @@ impl LoadBoard {
     pub fn report(&self, gateway: u64, load: ServiceLoad, at: Timestamp) {
         let mut board = self.lock();
         let Some(state) = board.gateway(gateway, at) else { return };
-        state.loads.insert(load.service, (load, at));
+        // The loop of services reads less often than gateways report.
+        let before = state.loads.get(&load.service).is_some_and(|(last, _)| last.begun);
+        state.loads.insert(load.service, (ServiceLoad { begun: load.begun || before, ..load }, at));
         if load.waiting > 0 {
             board.mark(load.service);
             drop(board);
@@ -189,13 +191,16 @@ impl LoadBoard {
         }
     }
 
-    /// The requests of a service at the gateways that report.
-    pub fn loads(&self, service: ServiceId, now: Timestamp) -> Vec<(u64, Report)> {
-        let board = self.lock();
-        let recent = board.gateways.iter().filter(|(_, state)| is_recent(state.at, now));
+    /// The requests of a service at the gateways that report. Begun requests are returned once.
+    pub fn take_loads(&self, service: ServiceId, now: Timestamp) -> Vec<(u64, Report)> {
+        let mut board = self.lock();
+        let recent = board.gateways.iter_mut().filter(|(_, state)| is_recent(state.at, now));
         recent
             .map(|(gateway, state)| {
                 let ServiceLoad { in_flight, waiting, begun, .. } = state.load(service, now);
+                if let Some((load, _)) = state.loads.get_mut(&service) {
+                    load.begun = false;
+                }
                 (*gateway, Report { in_flight, waiting, begun, at: state.at })
             })
             .collect()
@@ -414,9 +419,9 @@ mod tests {
         for gateway in 0..MAX_GATEWAYS as u64 + 1 {
             board.seen(gateway, 1, at(10));
         }
-        assert_eq!(board.loads(service(1), at(10)).len(), MAX_GATEWAYS);
+        assert_eq!(board.take_loads(service(1), at(10)).len(), MAX_GATEWAYS);
         board.seen(5_000, 1, at(60));
-        assert_eq!(board.loads(service(1), at(60)).len(), 1);
+        assert_eq!(board.take_loads(service(1), at(60)).len(), 1);
     }
 
     #[test]
@@ -435,17 +440,36 @@ mod tests {
         };
         assert_eq!(board.gateways(service(1), &[job(9)], at(15)), Some(vec![view(5, &[9])]));
         assert_eq!(board.gateways(service(2), &[job(8)], at(15)), Some(vec![view(0, &[])]));
-        assert_eq!(board.loads(service(1), at(15)).len(), 1);
+        assert_eq!(board.take_loads(service(1), at(15)).len(), 1);
         let idle = Report { in_flight: 0, waiting: 0, begun: false, at: at(10) };
-        assert_eq!(board.loads(service(3), at(15)), [(4, idle)]);
+        assert_eq!(board.take_loads(service(3), at(15)), [(4, idle)]);
         assert_eq!(board.gateways(service(1), &[job(9)], at(25)), Some(vec![]));
-        assert!(board.loads(service(1), at(25)).is_empty());
+        assert!(board.take_loads(service(1), at(25)).is_empty());
         // A gateway that began anew does not report its former loads any more.
         board.seen(4, 7, at(25));
         let idle = Report { in_flight: 0, waiting: 0, begun: false, at: at(25) };
-        assert_eq!(board.loads(service(1), at(25)), [(4, idle)]);
+        assert_eq!(board.take_loads(service(1), at(25)), [(4, idle)]);
         board.remove_replica(job(9));
         let views = board.gateways(service(1), &[job(9)], at(26)).unwrap();
         assert!(views[0].drained.is_empty(), "{views:?}");
+    }
+
+    #[test]
+    fn a_begun_request_is_known_until_the_next_reading() {
+        let board = LoadBoard::new(at(0));
+        let report = |s: i64, begun: bool| {
+            board.report(4, ServiceLoad { begun, ..load(1, 0, 0) }, at(s));
+            board.seen(4, 7, at(s));
+        };
+        let begun =
+            |s: i64| board.take_loads(service(1), at(s)).iter().map(|(_, one)| one.begun).collect::<Vec<_>>();
+        for s in 1..=4 {
+            report(s, s == 1);
+        }
+        assert_eq!([begun(5), begun(5)], [[true], [false]], "four reports between two readings");
+        report(6, false);
+        assert_eq!(begun(6), [false]);
+        report(7, true);
+        assert_eq!([begun(7), begun(8)], [[true], [false]]);
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sqlx::Connection;
 
 use crate::common::{StoreLocation, engines};
-use crate::process::{eventually, request, serve};
+use crate::process::{request, serve};
 
 /// A wait that a test does not reach.
 const LONG: Duration = Duration::from_secs(60);
@@ -58,17 +58,21 @@ async fn a_portal_that_lost_its_database_to_another_one_knows_it() {
         let mut admin = sqlx::PgConnection::connect(&url).await.unwrap();
         let mut end_session = async || {
             let sql = "SELECT COUNT(pg_terminate_backend(l.pid)) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
-                       WHERE l.locktype = 'advisory' AND d.datname = current_database()";
+                       WHERE l.locktype = 'advisory' AND l.granted AND d.datname = current_database()";
             let ended: i64 = sqlx::query_scalar(sql).fetch_one(&mut admin).await.unwrap();
             assert_eq!(ended, 1, "{engine}");
         };
+        let mut watcher = sqlx::PgConnection::connect(&url).await.unwrap();
+        let mut holder = async || {
+            let sql = "SELECT l.pid FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+                       WHERE l.locktype = 'advisory' AND l.granted AND d.datname = current_database()";
+            sqlx::query_scalar::<_, i32>(sql).fetch_optional(&mut watcher).await.unwrap()
+        };
+        let before = holder().await;
         // Without another portal it locks again.
         end_session().await;
-        let is_locked = "SELECT COUNT(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
-                         WHERE l.locktype = 'advisory' AND d.datname = current_database()";
-        let mut watcher = sqlx::PgConnection::connect(&url).await.unwrap();
         let deadline = Instant::now() + LONG;
-        while sqlx::query_scalar::<_, i64>(is_locked).fetch_one(&mut watcher).await.unwrap() == 0 {
+        while holder().await.is_none_or(|pid| Some(pid) == before) {
             assert!(Instant::now() < deadline, "{engine}: it is never locked again");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -85,11 +89,7 @@ fn a_second_portal_and_the_commands_are_refused_beside_a_running_portal() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().to_str().unwrap();
     let program = || Command::new(env!("CARGO_BIN_EXE_berth-portal"));
-    let listen = ["--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0"];
-    let mut serves = program().args(["serve", "--data", data]).args(listen).spawn().unwrap();
-    eventually(
-        || if dir.path().join("berth.db").exists() { Ok(()) } else { Err("no database yet".to_owned()) },
-    );
+    let served = serve(dir.path());
     let commands = [
         vec!["migrate"],
         vec!["secrets", "rewrap"],
@@ -104,8 +104,7 @@ fn a_second_portal_and_the_commands_are_refused_beside_a_running_portal() {
             "{command:?}: {error}"
         );
     }
-    serves.kill().unwrap();
-    serves.wait().unwrap();
+    drop(served);
     assert!(
         program().args(["migrate", "--data", data]).status().unwrap().success(),
         "its lock ended with it"
@@ -144,11 +143,11 @@ fn a_backup_of_a_running_portal_is_a_portal() {
     assert!(status < 300, "{status} {answer}");
     let (ok, text) = backup(&copy);
     assert!(ok && text.starts_with("Copied "), "{text}");
-    for refused in [&copy, &data.join("inside")] {
+    for (refused, reason) in [(&copy, "exists already"), (&data.join("inside"), "in the data directory")] {
         let (ok, text) = backup(refused);
-        assert!(!ok && (text.contains("File exists") || text.contains("in the data directory")), "{text}");
+        assert!(!ok && text.contains(reason), "{text}");
     }
-    assert!(!data.join("inside").exists());
+    assert!(!data.join("inside").exists() && !data.join("inside.part").exists());
     drop(served);
 
     // The copy has the keys, the database with the account, and nothing of the running portal.

@@ -1,9 +1,10 @@
 //! Choice of a board model as cards. The portal counts the free devices.
 
+use berth_types::money::money_text;
 use berth_types::offerings::Offering;
 use leptos::prelude::*;
 
-use super::super::text::{counted, free_devices_text, gib, number, price_text};
+use super::super::text::{counted, free_devices_text, gib, number};
 use super::offers::{cheapest_free, first_choice, models};
 use crate::ui::*;
 
@@ -49,7 +50,7 @@ fn is_priced(offering: &Offering) -> bool {
 }
 
 fn model_price(offerings: &[Offering], model: &str) -> ModelPrice {
-    let text = |offering: &Offering| price_text(offering.price.per_hour_micros, &offering.price.currency);
+    let text = |offering: &Offering| money_text(offering.price.per_hour_micros, &offering.price.currency);
     let priced = || in_model(offerings, model).filter(|offering| is_priced(offering));
     if let Some(board) = priced().find(|offering| offering.mig_profile.is_none()) {
         return ModelPrice::Board(text(board));
@@ -160,7 +161,7 @@ fn hint(offerings: &[Offering], chosen: &str) -> String {
             format!("{chosen} is chosen: it has the lowest price of the devices that are free now.")
         }
         Some(cheapest) => {
-            let price = price_text(cheapest.price.per_hour_micros, &cheapest.price.currency);
+            let price = money_text(cheapest.price.per_hour_micros, &cheapest.price.currency);
             format!("The lowest price of the devices that are free now: {}, {price}/h.", cheapest.slug)
         }
     }
@@ -306,7 +307,7 @@ mod tests {
         let models = board_models(&offerings());
         let facts: Vec<(&str, i64, ModelPrice)> =
             models.iter().map(|one| (one.name.as_str(), one.memory_mib, one.price.clone())).collect();
-        let text = |micros: i64| price_text(micros, "USD");
+        let text = |micros: i64| money_text(micros, "USD");
         let wanted = [
             ("A30", 81_920, ModelPrice::Board(text(600_000))),
             ("H100", 81_920, ModelPrice::Board(text(3_000_000))),

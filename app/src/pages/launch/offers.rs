@@ -1,10 +1,11 @@
 //! List of the offerings of a board model as radio buttons. The portal counts the free devices.
 
+use berth_types::money::money_text;
 use berth_types::offerings::Offering;
 use leptos::prelude::*;
 
 use super::super::parts::FieldError;
-use super::super::text::{gib, price_text};
+use super::super::text::gib;
 use crate::ui::*;
 
 /// Returns the free offering with the lowest price.
@@ -103,7 +104,7 @@ fn line(offering: &Offering, offerings: RwSignal<Vec<Offering>>, chosen: RwSigna
     let name = offering.mig_profile.clone().unwrap_or_else(|| "Whole board".to_owned());
     let priced = offering.price.version > 0;
     let price = if priced {
-        let text = price_text(offering.price.per_hour_micros, &offering.price.currency);
+        let text = money_text(offering.price.per_hour_micros, &offering.price.currency);
         view! { {text}<span class="unit">"/h"</span> }.into_any()
     } else {
         view! { "no price" }.into_any()

@@ -6,8 +6,7 @@ use crate::invoices::{Invoice, InvoiceKind, InvoiceLine, InvoiceState, MonthStat
 use crate::ledger::TransferKind;
 use berth_values::days::{date_text, month_text};
 use berth_values::money::{
-    column_decimals, column_text, grouped, money_text, per_hour_micros, price_text, signed_column_text,
-    signed_money,
+    column_decimals, column_text, grouped, money_text, per_hour_micros, signed_column_text, signed_money,
 };
 
 const HOUR_MS: i64 = 3_600_000;
@@ -169,7 +168,7 @@ fn line_heads() -> Vec<&'static str> {
 fn line_row(line: &InvoiceLine, currency: &str, amount: String) -> Vec<String> {
     let hours = if line.device_ms > 0 { device_hours(line.device_ms) } else { String::new() };
     let per_hour = line.unit_nano_per_second.and_then(per_hour_micros);
-    let price = per_hour.map(|micros| price_text(micros, currency)).unwrap_or_default();
+    let price = per_hour.map(|micros| money_text(micros, currency)).unwrap_or_default();
     vec![line_text(line), hours, price, amount]
 }
 

@@ -6,7 +6,8 @@
 //! - A single figure of money set aside or required is rounded up ([`reserved_text`]), and one of money at
 //!   hand is rounded down ([`available_text`]).
 //! - The amounts of a column are exact and have one number of decimals ([`column_decimals`]).
-//! - A price an hour keeps its own digits ([`price_text`]).
+//! - The price of one device has all its digits ([`money_text`]), and the rate of several devices at most four decimals
+//!   ([`price_text`]).
 
 /// The least and the greatest number of decimals of an amount.
 const MIN_DECIMALS: usize = 2;
@@ -105,7 +106,7 @@ pub fn ticking_money(micros: i64, currency: &str) -> String {
     format!("{}{}.{:04}", prefix(currency), grouped(magnitude / 10_000), magnitude % 10_000)
 }
 
-/// Formats a price an hour with its own digits, at most four decimals: `$0.30`, `$1.495`. A price below a
+/// Formats the rate of several devices an hour, with at most four decimals: `$0.30`, `$1.495`. A rate below a
 /// thousandth has all its digits.
 pub fn price_text(per_hour_micros: i64, currency: &str) -> String {
     if per_hour_micros < 1_000 {

@@ -29,7 +29,7 @@ pub(super) struct Rows {
     pub gateways: Vec<i64>,
 }
 
-/// The time in which a caller hears that a key expired, and later that it is unknown: a week.
+/// A caller hears for a week that its key has expired. After that the key is unknown.
 const KEPT_EXPIRED_S: i64 = 7 * 86_400;
 
 impl Rows {
@@ -105,7 +105,7 @@ pub(super) fn build(rows: &Rows, frame: Frame<'_>) -> Snapshot {
     }
 }
 
-/// The keys of a canary, each once. A revoked or expired key has no row.
+/// The keys of a canary, each once. A revoked key has no row.
 fn pinned_keys(row: &RevisionRow, owners: &HashMap<InferenceKeyId, OrgId>) -> Vec<InferenceKeyId> {
     let known = row.canary_keys.iter().copied().filter(|key| owners.get(key) == Some(&row.org_id));
     known.collect::<BTreeSet<InferenceKeyId>>().into_iter().collect()

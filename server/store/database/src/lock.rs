@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection};
+use tokio::time::timeout;
 
 use crate::connect::postgres_options;
 use crate::tx::StoreError;
@@ -16,12 +17,18 @@ const KEY: i64 = 0x62_65_72_74_68;
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// Postgres ends the session of a host that is gone after some 25 seconds, and with it the lock.
 const SESSION: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; \
-                       SET idle_session_timeout = 0; SET statement_timeout = 0";
+                       SET statement_timeout = 0";
 
 /// The lock. It ends with its connection.
 pub struct DatabaseLock {
     options: PgConnectOptions,
+    session: Session,
+}
+
+/// A session of Postgres that has the lock.
+struct Session {
     connection: PgConnection,
+    pid: i32,
 }
 
 impl DatabaseLock {
@@ -31,35 +38,46 @@ impl DatabaseLock {
     /// [`StoreError::Engine`] if the URL is not of Postgres. Otherwise the database cannot be reached.
     pub async fn lock(url: &str, wait: Duration) -> Result<Option<Self>, StoreError> {
         let options = postgres_options(url)?;
-        let connection = locked(&options, wait).await?;
-        Ok(connection.map(|connection| Self { options, connection }))
+        let session = locked(&options, None, wait).await?;
+        Ok(session.map(|session| Self { options, session }))
     }
 
     /// Resolves when another portal has the lock: this connection was lost before.
     pub async fn lost(mut self) {
         loop {
             tokio::time::sleep(CHECK_EVERY).await;
-            if self.connection.ping().await.is_ok() {
+            // A host that is gone answers nothing at all.
+            if matches!(timeout(CHECK_EVERY, self.session.connection.ping()).await, Ok(Ok(()))) {
                 continue;
             }
             tracing::warn!("the connection with the lock of the database was lost");
-            match locked(&self.options, CHECK_EVERY).await {
-                Ok(Some(connection)) => self.connection = connection,
-                Ok(None) => return,
-                Err(error) => tracing::warn!(%error, "the database cannot be locked again yet"),
+            match timeout(2 * CHECK_EVERY, locked(&self.options, Some(self.session.pid), CHECK_EVERY)).await {
+                Ok(Ok(Some(session))) => self.session = session,
+                Ok(Ok(None)) => return,
+                Ok(Err(error)) => tracing::warn!(%error, "the database cannot be locked again yet"),
+                Err(_) => tracing::warn!("the database does not answer yet"),
             }
         }
     }
 }
 
-/// A connection that has the lock; `None` if another one keeps it for longer than `wait`.
-async fn locked(options: &PgConnectOptions, wait: Duration) -> Result<Option<PgConnection>, StoreError> {
+/// A session that has the lock; `None` if another portal keeps it for longer than `wait`. `lost` is the session that had the
+/// lock: Postgres may not know yet that its connection is lost.
+async fn locked(
+    options: &PgConnectOptions,
+    lost: Option<i32>,
+    wait: Duration,
+) -> Result<Option<Session>, StoreError> {
     let mut connection = options.connect().await?;
     sqlx::raw_sql(SESSION).execute(&mut connection).await?;
+    let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut connection).await?;
+    if let Some(lost) = lost {
+        sqlx::query(END_LOST).bind(lost).execute(&mut connection).await?;
+    }
     let is_locked: bool =
         sqlx::query_scalar("SELECT pg_try_advisory_lock($1)").bind(KEY).fetch_one(&mut connection).await?;
     if is_locked {
-        return Ok(Some(connection));
+        return Ok(Some(Session { connection, pid }));
     }
     if wait.is_zero() {
         return Ok(None);
@@ -68,11 +86,14 @@ async fn locked(options: &PgConnectOptions, wait: Duration) -> Result<Option<PgC
     let limit = format!("{}ms", wait.as_millis());
     sqlx::query("SELECT set_config('lock_timeout', $1, false)").bind(limit).execute(&mut connection).await?;
     match sqlx::query("SELECT pg_advisory_lock($1)").bind(KEY).execute(&mut connection).await {
-        Ok(_) => Ok(Some(connection)),
+        Ok(_) => Ok(Some(Session { connection, pid })),
         Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(LOCK_NOT_AVAILABLE) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
+/// Ends the session with this number if it has the lock of this database.
+const END_LOST: &str = "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+                        WHERE l.pid = $1 AND l.locktype = 'advisory' AND l.granted AND d.datname = current_database()";
 /// The code of Postgres for a lock that was not free in time.
 const LOCK_NOT_AVAILABLE: &str = "55P03";

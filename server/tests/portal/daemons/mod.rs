@@ -165,6 +165,12 @@ pub async fn get_node(setup: &WorkerPortal, node: &str) -> Value {
     nodes["items"].as_array().unwrap().iter().find(|n| n["id"] == node).unwrap().clone()
 }
 
+/// The number of nodes in the overview that may have been copied.
+pub async fn copied_nodes(setup: &WorkerPortal) -> usize {
+    let overview = setup.t.get(&setup.operator, "/operator/overview").await.expect(200);
+    overview["cluster"]["notices"].as_array().unwrap().iter().filter(|n| n["may_be_copied"] == true).count()
+}
+
 pub async fn count_audit_events(setup: &WorkerPortal, action: &str, node: &str) -> usize {
     let events = setup.t.get(&setup.operator, "/operator/audit-events").await.expect(200);
     let matches = |e: &&Value| e["action"] == action && e["subject"] == node;

@@ -103,14 +103,14 @@ pub fn findings(overview: &OperatorOverview, zone: Zone) -> Vec<Finding> {
         });
     }
     out.extend(overview.disk.and_then(disk_finding));
-    let node_text = |node: &NodeNotice| match node.may_be_copied {
-        true => format!("{} ({}, may have been copied)", node.name, node.state.word()),
-        false => format!("{} ({})", node.name, node.state.word()),
+    let node_text = |node: &NodeNotice| {
+        let copied = if node.may_be_copied { ", may have been copied" } else { "" };
+        format!("{} ({}{copied})", node.name, node.state.word())
     };
     let nodes = cluster.notices.iter().map(node_text).collect();
     let words = (
-        "node not connected, draining, awaiting approval or copied",
-        "nodes not connected, draining, awaiting approval or copied",
+        "node not connected, draining, awaiting approval or perhaps copied",
+        "nodes not connected, draining, awaiting approval or perhaps copied",
     );
     add(&mut out, cluster.notice_count, words, nodes, "/operator/nodes");
     add_boards(&mut out, cluster.boards_out_of_service, &cluster.board_notices);
