@@ -1,5 +1,5 @@
-//! The program `berth-portal`: its command line, and the commands `serve`, `migrate`, `secrets rewrap`, `factors
-//! remove` and `audit verify`.
+//! The program `berth-portal`: its command line, and the commands `serve`, `migrate`, `backup`, `secrets rewrap`,
+//! `factors remove`, `second-operator end` and `audit verify`.
 
 mod audit_options;
 mod backup;
