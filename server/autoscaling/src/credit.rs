@@ -8,6 +8,7 @@
 //! The one rounding of tokens is at the ledger: a posting is the difference of two sums, each rounded down to
 //! micro-units ([`posted_micros`]).
 
+mod blocks;
 mod borrower;
 mod lender;
 

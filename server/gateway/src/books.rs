@@ -198,12 +198,7 @@ impl Books {
         self.number = 0;
         if let Some(borrower) = &mut self.borrower {
             borrower.set_terms(TERMS);
-            let open: Vec<u64> = borrower.open_requests().collect();
-            for request in open {
-                borrower.settle(request, 0);
-            }
-            // The books are stored as a whole next.
-            borrower.new_entries();
+            borrower.restart();
         }
     }
 

@@ -1,4 +1,4 @@
-//! The ledger: holds of worst cases, and use, each in the journal before its effect.
+//! The ledger: holds of worst cases in memory, and use with its charges, in the journal before its effect.
 
 use std::io;
 use std::path::Path;
@@ -216,7 +216,7 @@ impl Ledger {
             return Ok((Hold { ledger: self.clone(), request, is_open: true }, Some(receive)));
         }
         if stored.is_err() {
-            // The hold is not in the journal, so the request must not begin.
+            // The charge of the request would not be in the journal either.
             if let Some(borrower) = inner.books.borrower() {
                 borrower.settle(request, 0);
             }
@@ -233,8 +233,6 @@ impl Ledger {
         if let Some(borrower) = inner.books.borrower() {
             borrower.settle(request, 0);
         }
-        // A free hold that is not in the journal is free after the next start too.
-        let _ = inner.store_credit();
     }
 
     /// Records the use of a request, and settles its hold by the charge.

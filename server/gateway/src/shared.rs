@@ -223,7 +223,8 @@ impl Shared {
     pub fn loads(&self) -> Vec<ServiceLoad> {
         let mut loads: Vec<ServiceLoad> = self.states().values().filter_map(|state| state.load()).collect();
         loads.sort_unstable_by_key(|load| std::cmp::Reverse((load.waiting, load.in_flight, load.begun)));
-        loads.truncate(MAX_LOADS);
+        let rest = loads.split_off(loads.len().min(MAX_LOADS));
+        self.restore_loads(&rest);
         loads
     }
 

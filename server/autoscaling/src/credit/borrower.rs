@@ -1,13 +1,15 @@
 //! The gateway's side: holds of requests from lent blocks, and settlement by their real use.
 //!
-//! Each change is an entry of a journal. A gateway that stores the entries before it acts comes back after a crash with
-//! the same blocks and holds. One without its journal begins a new life; its old blocks stay counted at the portal.
+//! Each change of a block is an entry of a journal. A gateway that stores the entries before it acts comes back after a
+//! crash with the same blocks ([`Borrower::restart`]). Holds are in memory alone: their requests end with the gateway.
+//! One without its journal begins a new life; its old blocks stay counted at the portal.
 
 use std::collections::BTreeMap;
 
 use berth_types::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::blocks::{Blocks, Own, Parts, spent_parts};
 use super::{Ask, BlockId, Content, Payer, Report, ToGateway, ToPortal};
 use crate::GatewayId;
 
@@ -91,13 +93,19 @@ pub enum Entry {
         size: u64,
         until: Timestamp,
     },
+    /// A hold. Only journals of earlier versions have it.
     Held {
         request: u64,
-        parts: Vec<(u64, u64)>,
+        parts: Parts,
     },
+    /// The charge of a hold. Only journals of earlier versions have it.
     Settled {
         request: u64,
         nanos: u64,
+    },
+    /// A charge.
+    Spent {
+        parts: Parts,
     },
     /// The block gets no new hold, and its unused part returns.
     Ending {
@@ -109,32 +117,6 @@ pub enum Entry {
     },
 }
 
-/// A block of this gateway, or an ask for one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Own {
-    ask: Ask,
-    /// The end of a granted block; `None` for an ask.
-    until: Option<Timestamp>,
-    size: u64,
-    spent: u64,
-    held: u64,
-    ending: bool,
-}
-
-impl Own {
-    const fn free(&self) -> u64 {
-        self.size.saturating_sub(self.spent).saturating_sub(self.held)
-    }
-
-    fn is_usable(&self, now: Timestamp) -> bool {
-        !self.ending && self.until.is_some_and(|until| now < until)
-    }
-
-    const fn report(&self) -> Report {
-        Report { block: self.ask.block, size: self.size, spent: self.spent, ending: self.ending }
-    }
-}
-
 /// The blocks and holds of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Borrower {
@@ -142,9 +124,8 @@ pub struct Borrower {
     life: u64,
     terms: BorrowerTerms,
     next: u64,
-    blocks: BTreeMap<u64, Own>,
-    /// The parts of each hold: block and nano-units.
-    holds: BTreeMap<u64, Vec<(u64, u64)>>,
+    blocks: Blocks,
+    holds: BTreeMap<u64, Parts>,
     /// The last report of each block that the portal has. After a crash they are sent again.
     #[serde(skip)]
     noted: BTreeMap<u64, Report>,
@@ -165,7 +146,7 @@ impl Borrower {
             life,
             terms,
             next: 0,
-            blocks: BTreeMap::new(),
+            blocks: Blocks(BTreeMap::new()),
             holds: BTreeMap::new(),
             noted: BTreeMap::new(),
             refusals: BTreeMap::new(),
@@ -198,12 +179,23 @@ impl Borrower {
 
     /// True with a block that the portal may recall, or an ask.
     pub fn has_blocks(&self) -> bool {
-        !self.blocks.is_empty()
+        !self.blocks.0.is_empty()
     }
 
-    /// The requests with a hold. After a crash the gateway settles each by what it sent.
+    /// Begins after the replay of a journal: the requests of the last start ended with it, so their holds are free.
+    pub fn restart(&mut self) {
+        self.holds.clear();
+        self.blocks.free_all();
+    }
+
+    /// The requests with a hold.
     pub fn open_requests(&self) -> impl Iterator<Item = u64> + '_ {
         self.holds.keys().copied()
+    }
+
+    fn insert_hold(&mut self, request: u64, parts: Parts) {
+        self.blocks.hold(&parts);
+        self.holds.insert(request, parts);
     }
 
     fn record(&mut self, entry: Entry) {
@@ -216,25 +208,23 @@ impl Borrower {
         match entry {
             Entry::Asked(ask) => {
                 let own = Own { ask: *ask, until: None, size: 0, spent: 0, held: 0, ending: false };
-                self.blocks.insert(ask.block.number, own);
+                self.blocks.0.insert(ask.block.number, own);
                 self.next = self.next.max(ask.block.number.saturating_add(1));
             }
             Entry::Granted { number, size, until } => {
-                if let Some(own) = self.blocks.get_mut(number) {
+                if let Some(own) = self.blocks.0.get_mut(number) {
                     (own.size, own.until) = (*size, Some(*until));
                 }
             }
-            Entry::Held { request, parts } => {
-                for (number, nanos) in parts {
-                    if let Some(own) = self.blocks.get_mut(number) {
-                        own.held = own.held.saturating_add(*nanos);
-                    }
-                }
-                self.holds.insert(*request, parts.clone());
+            Entry::Held { request, parts } => self.insert_hold(*request, parts.clone()),
+            Entry::Settled { request, nanos } => {
+                let held = self.holds.remove(request).unwrap_or_default();
+                self.blocks.spend(&spent_parts(&held, *nanos));
+                self.blocks.free_held(&held);
             }
-            Entry::Settled { request, nanos } => self.apply_settled(*request, *nanos),
+            Entry::Spent { parts } => self.blocks.spend(parts),
             Entry::Ending { number } => {
-                if let Some(own) = self.blocks.get_mut(number) {
+                if let Some(own) = self.blocks.0.get_mut(number) {
                     // The unused part makes the next block no larger.
                     if let Some(pace) = self.paces.get_mut(&own.ask.payer) {
                         pace.size = pace.size.saturating_sub(own.free());
@@ -244,26 +234,8 @@ impl Borrower {
                 }
             }
             Entry::Forgotten { number } => {
-                self.blocks.remove(number);
+                self.blocks.0.remove(number);
                 self.noted.remove(number);
-            }
-        }
-    }
-
-    /// Spends the parts of a hold in their order, and frees the rest.
-    fn apply_settled(&mut self, request: u64, nanos: u64) {
-        let mut left = nanos;
-        for (number, part) in self.holds.remove(&request).unwrap_or_default() {
-            let spent = part.min(left);
-            left -= spent;
-            if let Some(own) = self.blocks.get_mut(&number) {
-                own.held = own.held.saturating_sub(part);
-                own.spent = own.spent.saturating_add(spent);
-                // A block without room ends, and the freed part of an ended block returns.
-                own.ending |= own.size == own.spent;
-                if own.ending {
-                    own.size = own.spent.saturating_add(own.held);
-                }
             }
         }
     }
@@ -277,37 +249,14 @@ impl Borrower {
             return HoldAnswer::Full;
         }
         self.end_blocks(now);
-        match self.parts(payer, worst, now) {
+        match self.blocks.parts(payer, worst, now) {
             Some(parts) => {
-                self.record(Entry::Held { request, parts });
+                self.insert_hold(request, parts);
                 self.ask_in_time(payer, worst, now);
                 HoldAnswer::Held
             }
             None => self.ask_for(payer, worst, now),
         }
-    }
-
-    /// Distributes an amount over the usable blocks of a payer, the oldest first; `None` if they have less.
-    fn parts(&self, payer: Payer, nanos: u64, now: Timestamp) -> Option<Vec<(u64, u64)>> {
-        let mut left = nanos;
-        let mut parts = Vec::new();
-        for (number, own) in self.usable(payer, now) {
-            let part = own.free().min(left);
-            if part > 0 {
-                parts.push((number, part));
-                left -= part;
-            }
-        }
-        (left == 0).then_some(parts)
-    }
-
-    fn usable(&self, payer: Payer, now: Timestamp) -> impl Iterator<Item = (u64, &Own)> {
-        let own = self.blocks.iter().filter(move |(_, own)| own.ask.payer == payer && own.is_usable(now));
-        own.map(|(number, own)| (*number, own))
-    }
-
-    fn asks(&self, payer: Payer) -> bool {
-        self.blocks.values().any(|own| own.until.is_none() && own.ask.payer == payer)
     }
 
     fn is_refused(&self, payer: Payer, nanos: u64, now: Timestamp) -> bool {
@@ -316,7 +265,7 @@ impl Borrower {
 
     /// Asks for a block on behalf of a request that waits.
     fn ask_for(&mut self, payer: Payer, worst: u64, now: Timestamp) -> HoldAnswer {
-        if self.asks(payer) {
+        if self.blocks.asks(payer) {
             if let Some(pace) = self.paces.get_mut(&payer) {
                 pace.is_awaited = true;
             }
@@ -325,7 +274,7 @@ impl Borrower {
         if self.is_refused(payer, worst, now) {
             return HoldAnswer::Exhausted;
         }
-        if self.blocks.len() >= MAX_BLOCKS {
+        if self.blocks.0.len() >= MAX_BLOCKS {
             return HoldAnswer::Full;
         }
         self.ask(payer, worst, true, now);
@@ -355,12 +304,12 @@ impl Borrower {
 
     /// Asks for the next block before the present ones are used up.
     fn ask_in_time(&mut self, payer: Payer, worst: u64, now: Timestamp) {
-        let free = self.usable(payer, now).fold(0_u64, |sum, (_, own)| sum.saturating_add(own.free()));
+        let free = self.blocks.usable(payer, now).fold(0_u64, |sum, (_, own)| sum.saturating_add(own.free()));
         let lent = self.paces.get(&payer).map_or(0, |pace| pace.size);
         let part = lent / u64::from(self.terms.requests_a_block.max(1));
         let low = worst.max(part).saturating_mul(self.terms.low_requests.into());
-        let room = self.blocks.len() < MAX_BLOCKS;
-        if free < low && room && !self.asks(payer) && !self.is_refused(payer, worst, now) {
+        let room = self.blocks.0.len() < MAX_BLOCKS;
+        if free < low && room && !self.blocks.asks(payer) && !self.is_refused(payer, worst, now) {
             self.ask(payer, worst, false, now);
         }
     }
@@ -368,17 +317,22 @@ impl Borrower {
     /// Settles a request by the charge of its real use, at most by its hold. `None` if it has no hold: it is settled
     /// already.
     pub fn settle(&mut self, request: u64, charge: u64) -> Option<Settled> {
-        let held = self.holds.get(&request)?.iter().fold(0_u64, |sum, (_, part)| sum.saturating_add(*part));
-        let nanos = charge.min(held);
-        self.record(Entry::Settled { request, nanos });
-        Some(Settled { nanos, over: charge > held })
+        let held = self.holds.remove(&request)?;
+        let worst = held.iter().fold(0_u64, |sum, (_, part)| sum.saturating_add(*part));
+        let nanos = charge.min(worst);
+        // A hold without a charge is free after a crash too.
+        if nanos > 0 {
+            self.record(Entry::Spent { parts: spent_parts(&held, nanos) });
+        }
+        self.blocks.free_held(&held);
+        Some(Settled { nanos, over: charge > worst })
     }
 
     /// Ends the blocks whose time is over.
     fn end_blocks(&mut self, now: Timestamp) {
         let over = |own: &Own| !own.ending && own.until.is_some_and(|until| now >= until);
         let over: Vec<u64> =
-            self.blocks.iter().filter(|(_, own)| over(own)).map(|(number, _)| *number).collect();
+            self.blocks.0.iter().filter(|(_, own)| over(own)).map(|(number, _)| *number).collect();
         for number in over {
             self.record(Entry::Ending { number });
         }
@@ -392,7 +346,7 @@ impl Borrower {
             return false;
         }
         let number = id.number;
-        let Some(own) = self.blocks.get(&number) else { return false };
+        let Some(own) = self.blocks.0.get(&number) else { return false };
         match message {
             ToGateway::Grant { size: 0, .. } => self.refused(number, now),
             ToGateway::Grant { size, until, .. } if own.until.is_none() => {
@@ -416,7 +370,7 @@ impl Borrower {
 
     /// Forgets a refused ask. Requests of this size fail for a moment, if one of them waited for it.
     fn refused(&mut self, number: u64, now: Timestamp) {
-        let Some(own) = self.blocks.get(&number).filter(|own| own.until.is_none()) else { return };
+        let Some(own) = self.blocks.0.get(&number).filter(|own| own.until.is_none()) else { return };
         let ask = own.ask;
         self.record(Entry::Forgotten { number });
         self.paces.remove(&ask.payer);
@@ -427,7 +381,7 @@ impl Borrower {
     }
 
     fn note(&mut self, number: u64, report: &Report) {
-        let Some(own) = self.blocks.get(&number).filter(|own| own.report() == *report) else { return };
+        let Some(own) = self.blocks.0.get(&number).filter(|own| own.report() == *report) else { return };
         if own.ending && own.held == 0 {
             self.record(Entry::Forgotten { number });
         } else {
@@ -439,7 +393,7 @@ impl Borrower {
     /// each change and again after a while.
     pub fn messages(&mut self, now: Timestamp) -> Vec<ToPortal> {
         self.end_blocks(now);
-        let oldest = self.blocks.keys().next().copied().unwrap_or(self.next);
+        let oldest = self.blocks.0.keys().next().copied().unwrap_or(self.next);
         let content = |(number, own): (&u64, &Own)| match own.until {
             None => Some(Content::Ask(own.ask)),
             // A new block needs no report.
@@ -448,6 +402,6 @@ impl Borrower {
                 .filter(|report| self.noted.get(number) != Some(report))
                 .map(Content::Report),
         };
-        self.blocks.iter().filter_map(content).map(|content| ToPortal { content, oldest }).collect()
+        self.blocks.0.iter().filter_map(content).map(|content| ToPortal { content, oldest }).collect()
     }
 }

@@ -314,8 +314,14 @@ fn a_gateway_with_its_journal_comes_back_as_it_was() {
             let lines = gateway.journal.iter().map(|entry| serde_json::to_string(entry).unwrap());
             let mut restored = new_borrower(0, 0);
             restored.replay(lines.map(|line| serde_json::from_str(&line).unwrap()));
+            restored.restart();
+            // Without the journal: the requests of the living gateway end without a charge.
+            let mut expected = gateway.borrower.clone();
+            for request in gateway.held.iter().copied() {
+                expected.settle(request, 0);
+            }
             let text = |borrower: &Borrower| serde_json::to_string(borrower).unwrap();
-            assert_eq!(text(&restored), text(&gateway.borrower), "{seed} {step:?}");
+            assert_eq!(text(&restored), text(&expected), "{seed} {step:?}");
             let whole: Borrower = serde_json::from_str(&text(&restored)).unwrap();
             assert_eq!(text(&whole), text(&restored), "it is stored as a whole too");
         }
