@@ -1,5 +1,6 @@
 //! A copy of the data of a portal, also while it runs.
 
+use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
@@ -32,18 +33,31 @@ pub async fn back_up(data: &Path, has_database: bool, to: &Path) -> Result<Copie
     if to.symlink_metadata().is_ok() {
         return Err(format!("{} exists already", to.display()));
     }
-    // Only a whole copy gets its name.
-    let part = to.with_added_extension("part");
-    make_directory(&part)?;
-    let real = part.canonicalize().map_err(|e| at(&part, &e))?;
-    if real.starts_with(&data) {
-        let _ = std::fs::remove_dir(&part);
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if parent.canonicalize().map_err(|e| at(parent, &e))?.starts_with(&data) {
         return Err(format!("{} is in the data directory. Choose a directory outside of it", to.display()));
     }
-    let copied = copy(&data, database.as_deref(), &real).await;
-    let incomplete = |e: String| format!("{e}. The copy in {} is incomplete; remove it", part.display());
-    let copied = copied.map_err(incomplete)?;
+    // Only a whole copy gets its name.
+    let part = to.with_added_extension("part");
+    if part.symlink_metadata().is_ok() {
+        return Err(format!(
+            "{} exists: another copy runs, or it was killed. Remove it then",
+            part.display()
+        ));
+    }
+    make_directory(&part)?;
+    let copied = copy(&data, database.as_deref(), &part).await.and_then(|copied| match copied.files {
+        0 => Err(format!("{} has no data of a portal", data.display())),
+        _ => Ok(copied),
+    });
+    if copied.is_err() {
+        // A disk that stays full stops the portal.
+        let _ = std::fs::remove_dir_all(&part);
+    }
+    let copied = copied?;
     std::fs::rename(&part, to).map_err(|e| at(to, &e))?;
+    // The name is stored in the directory.
+    File::open(parent).and_then(|dir| dir.sync_all()).map_err(|e| at(parent, &e))?;
     Ok(copied)
 }
 
@@ -51,6 +65,7 @@ pub async fn back_up(data: &Path, has_database: bool, to: &Path) -> Result<Copie
 /// file that the database names.
 async fn copy(data: &Path, database: Option<&Path>, to: &Path) -> Result<Copied, String> {
     let mut copied = Copied::default();
+    let directory = File::open(to).map_err(|e| at(to, &e))?;
     copy_file(&data.join(LastCheckpoint::FILE), &to.join(LastCheckpoint::FILE), &mut copied)?;
     if let Some(file) = database {
         let copy = to.join("berth.db");
@@ -64,8 +79,8 @@ async fn copy(data: &Path, database: Option<&Path>, to: &Path) -> Result<Copied,
     let rest = move || {
         let is_rest = |name: &str| !LEFT_OUT.contains(&name) && name != LastCheckpoint::FILE;
         copy_directory(&data, &to, &is_rest, &mut copied)?;
-        // A power cut after the report must not take the copy back.
-        nix::unistd::sync();
+        // A power cut after the report must not take the copy back. Some disks refuse a write only here.
+        nix::unistd::syncfs(&directory).map_err(|e| at(&to, &e.into()))?;
         Ok(copied)
     };
     tokio::task::spawn_blocking(rest).await.map_err(|e| e.to_string())?
@@ -87,7 +102,8 @@ fn copy_directory(
     for entry in entries {
         let entry = entry.map_err(|e| at(from, &e))?;
         let name = entry.file_name();
-        if !is_wanted(&name.to_string_lossy()) {
+        // A file system has `lost+found` at its root, for root alone.
+        if name == "lost+found" || !is_wanted(&name.to_string_lossy()) {
             continue;
         }
         let (source, target) = (entry.path(), to.join(&name));

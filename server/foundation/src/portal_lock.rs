@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use berth_store::DatabaseLock;
 
 /// The lock of the data directory and of the database: two portals would schedule and charge the same jobs. It ends with
-/// the process.
+/// the process of a portal.
 pub struct PortalLock {
-    _directory: File,
+    directory: File,
     database: Option<DatabaseLock>,
 }
 
@@ -32,7 +32,7 @@ impl PortalLock {
                 Some(lock.ok_or("another portal uses the database. Stop it first")?)
             }
         };
-        Ok(Self { _directory: directory, database })
+        Ok(Self { directory, database })
     }
 
     /// Runs a portal with the lock.
@@ -40,17 +40,18 @@ impl PortalLock {
     /// # Errors
     /// That of the portal, or another portal has the database.
     pub async fn keep(self, portal: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+        let Self { directory, database } = self;
+        // After the end of the portal its last tasks can still write.
+        std::mem::forget(directory);
+        let lost = async {
+            match database {
+                Some(database) => database.lost().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             ended = portal => ended,
-            () = self.lost() => Err("another portal uses the database now".to_owned()),
-        }
-    }
-
-    /// Resolves when another portal has the database.
-    async fn lost(self) {
-        match self.database {
-            Some(database) => database.lost().await,
-            None => std::future::pending().await,
+            () = lost => Err("another portal uses the database now".to_owned()),
         }
     }
 }
@@ -60,10 +61,13 @@ fn lock_directory(data: &Path, wait: Duration) -> Result<File, String> {
     let path = data.join("portal.lock");
     let unusable = |e: std::io::Error| format!("{} cannot be locked: {e}", path.display());
     let in_use = || format!("another portal uses the data directory {}. Stop it first", data.display());
-    let opened = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
-    let file = opened.map_err(unusable)?;
-    // A command of root must not keep the portal's own user out.
-    if let Ok(owner) = data.metadata() {
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    // By a link the portal's own user would get another file of root.
+    let file = options.custom_flags(nix::libc::O_NOFOLLOW).open(&path).map_err(unusable)?;
+    let is_own = file.metadata().is_ok_and(|file| file.is_file() && file.nlink() == 1);
+    // A command of root must not keep that user out.
+    if let Some(owner) = data.metadata().ok().filter(|_| is_own) {
         let _ = std::os::unix::fs::fchown(&file, Some(owner.uid()), Some(owner.gid()));
     }
     match file.try_lock() {

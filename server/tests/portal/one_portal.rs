@@ -119,6 +119,16 @@ fn a_second_portal_and_the_commands_are_refused_beside_a_running_portal() {
     }
 }
 
+#[tokio::test]
+async fn the_lock_follows_no_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, other) = (dir.path().join("data"), dir.path().join("other"));
+    std::fs::create_dir(&data).unwrap();
+    std::os::unix::fs::symlink(&other, data.join("portal.lock")).unwrap();
+    let refused = store(&data, None).lock(Duration::ZERO).await.err().unwrap();
+    assert!(refused.contains("cannot be locked") && !other.exists(), "{refused}");
+}
+
 #[test]
 fn a_backup_of_a_running_portal_is_a_portal() {
     let dir = tempfile::tempdir().unwrap();
@@ -141,8 +151,17 @@ fn a_backup_of_a_running_portal_is_a_portal() {
     };
     let (status, answer) = post(address, "/sign-up", &person);
     assert!(status < 300, "{status} {answer}");
+    // A link refuses the copy and leaves nothing of it; the directory of the file system for lost files is no part of it.
+    std::fs::create_dir(data.join("lost+found")).unwrap();
+    std::os::unix::fs::symlink(dir.path(), data.join("link")).unwrap();
+    assert!(backup(&copy).1.contains("links are not copied"));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "the data alone");
+    std::fs::remove_file(data.join("link")).unwrap();
+    std::fs::create_dir(copy.with_extension("part")).unwrap();
+    assert!(backup(&copy).1.contains("copy.part exists"));
+    std::fs::remove_dir(copy.with_extension("part")).unwrap();
     let (ok, text) = backup(&copy);
-    assert!(ok && text.starts_with("Copied "), "{text}");
+    assert!(ok && text.starts_with("Copied ") && !copy.join("lost+found").exists(), "{text}");
     for (refused, reason) in [(&copy, "exists already"), (&data.join("inside"), "in the data directory")] {
         let (ok, text) = backup(refused);
         assert!(!ok && text.contains(reason), "{text}");

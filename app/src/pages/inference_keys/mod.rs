@@ -17,7 +17,7 @@ use self::form::KeyDialog;
 use super::confirm::{ConfirmDialog, ConfirmTarget};
 use super::curl::ListCurl;
 use super::org_data::org_view;
-use super::parts::{Call, ready};
+use super::parts::{Call, now_ms, ready};
 use super::text::number;
 use crate::address::org_link;
 use crate::api;
@@ -172,6 +172,8 @@ fn row(
     let used = format!("{} requests", number(key.this_month.requests));
     let label = format!("Revoke {}", spec.name);
     let button = writes.then(|| target.button(key.clone(), "Revoke", label, ready));
+    let end = spec.expires_at;
+    let has_expired = move || ready.get() && end.is_some_and(|at| at.millis() <= now_ms());
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">
@@ -186,7 +188,7 @@ fn row(
                 {money_text(key.this_month.token_micros, currency)} <span class="table__sub">{used}</span>
             </td>
             <td role="cell" data-label="Last used">{time_or(key.last_used_at, "never")}</td>
-            <td role="cell" data-label="Expires">{time_or(spec.expires_at, "never")}</td>
+            <td role="cell" data-label="Expires">{time_or(end, "never")} {move || has_expired().then(|| view! { " " <span class="tag">"expired"</span> })}</td>
             <td role="cell" class="table__actions">{button}</td>
         </tr>
     }
