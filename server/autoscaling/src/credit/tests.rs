@@ -446,3 +446,25 @@ fn the_next_block_is_asked_for_in_time_and_its_refusal_fails_no_request() {
     assert_eq!(borrower.hold(5, payer(1), 10, second(1)), HoldAnswer::Exhausted);
     assert_eq!(borrower.hold(5, payer(1), 10, second(2)), HoldAnswer::Waits, "a refusal holds for a second");
 }
+
+#[test]
+fn the_journal_of_an_earlier_version_has_its_charges() {
+    let mut now = borrower(0);
+    assert_eq!(now.hold(1, payer(1), 10, second(0)), HoldAnswer::Waits);
+    now.receive(&grant(0, 40, 60), second(0));
+    let begin = now.new_entries();
+    assert_eq!(now.hold(1, payer(1), 10, second(0)), HoldAnswer::Held);
+    now.settle(1, 4);
+    assert_eq!(now.hold(2, payer(1), 10, second(0)), HoldAnswer::Held);
+    let mut old = borrower(0);
+    old.replay(begin);
+    old.replay([
+        Entry::Held { request: 1, parts: vec![(0, 10)] },
+        Entry::Settled { request: 1, nanos: 4 },
+        Entry::Held { request: 2, parts: vec![(0, 10)] },
+    ]);
+    now.restart();
+    old.restart();
+    let text = |borrower: &Borrower| serde_json::to_string(borrower).unwrap();
+    assert_eq!(text(&old), text(&now));
+}
