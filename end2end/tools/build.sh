@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 mode=${1:-release}
 case $mode in
-  release) cargo=(--release -p berth-server -p berth-worker -p berth-nvml-sim) programs=target/release web=target/web dist=target/dist ;;
+  release) cargo=(--release -p berth-server -p berth-nvml-sim) programs=target/release web=target/web dist=target/dist ;;
   # Whole, and with an example of the tests: so the features are those of the tests, and nothing is built again for them.
   demo) cargo=(--workspace --lib --bins --example clocked) programs=target/debug web=target/web-demo dist=target/demo ;;
   *) echo 'usage: build.sh [release|demo]' >&2; exit 2 ;;
@@ -17,15 +17,15 @@ end2end/tools/setup.sh
 # shellcheck source=/dev/null
 if [ -f target/tools/env ]; then . target/tools/env; fi
 cargo build "${cargo[@]}"
-gateway=$programs/berth-gateway
+plane=$programs
 if [ "$mode" = release ]; then
-  cargo build --profile gateway -p berth-gateway
-  gateway=target/gateway/berth-gateway
+  cargo build --profile data-plane -p berth-worker -p berth-gateway
+  plane=target/data-plane
 fi
 end2end/tools/web.sh "$mode"
 mkdir -p "$dist"
 # Replaced by a rename and only when it differs: a running binary cannot be written to.
-for from in "$programs"/{berth-portal,berth-worker,libberth_nvml_sim.so} "$gateway"; do
+for from in "$programs"/{berth-portal,libberth_nvml_sim.so} "$plane"/{berth-worker,berth-gateway}; do
   file=${from##*/}
   cmp -s "$from" "$dist/$file" && continue
   cp "$from" "$dist/.$file.new"
