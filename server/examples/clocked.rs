@@ -200,7 +200,7 @@ async fn run(args: Args) -> Result<(), String> {
     if let Some(at) = clock.fixed_at {
         print_line(&format!("stands at {at}"));
     }
-    let portal = Portal::new(db, settings, clock.clone(), ChaCha20Rng::from_os_rng());
+    let portal = Portal::new(db, settings, clock.clone(), ChaCha20Rng::from_os_rng())?;
     let commands = run_commands(portal.clone(), clock, lines());
     serve(portal, assets, listener, worker_listener, commands).await
 }

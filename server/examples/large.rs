@@ -335,7 +335,7 @@ async fn run(args: Args) -> Result<(), String> {
         public_url: format!("http://{}", args.listen),
         ..Settings::default()
     };
-    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
+    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng())?;
     let commands = run_commands(portal.clone(), (args.nodes, args.jobs), lines());
     serve(portal, assets, listener, worker_listener, commands).await
 }

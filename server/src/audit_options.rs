@@ -10,7 +10,8 @@ use berth_server::arguments::AuditKeyFile;
 pub struct AuditOptions {
     #[command(flatten)]
     key: AuditKeyFile,
-    /// The https URL that gets all audit events in signed requests. Its address may be private.
+    /// The https URL that gets all audit events in signed requests. Its address may be private, and its certificate needs
+    /// an authority of this system.
     #[arg(long, env = "BERTH_AUDIT_WEBHOOK", hide_env_values = true)]
     audit_webhook: Option<String>,
     /// The file with the secret for the signatures of --audit-webhook: at least 16 characters.

@@ -11,6 +11,7 @@ use berth_billing::Budgets;
 use berth_core::jobs::MachineEvent;
 use berth_foundation::audit_push::MAX_PAUSE;
 use berth_foundation::loops::{NextRun, Schedule, Wake};
+use berth_foundation::mail_report;
 use berth_jobs::Attempts;
 use berth_services::promises::Promises;
 use berth_store::StoreError;
@@ -78,6 +79,7 @@ pub fn start(portal: &Portal) {
     start_nodes(portal);
     start_housekeeping(portal);
     start_change_mails(portal);
+    mail_report::start(portal.webhooks.transport.clone(), &portal.loops);
     start_audit_push(portal);
 }
 

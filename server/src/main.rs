@@ -404,7 +404,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         ..Settings::default()
     };
     let settings = audit.apply(storage.apply(edge.apply(settings)))?;
-    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
+    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng())?;
     portal.enrolment.authority()?;
     portal.audit_log.check_key().await?;
     portal.audit_push.check()?;

@@ -145,16 +145,6 @@ fn stripe(settings: &Settings) -> Option<Arc<Stripe>> {
     Some(Arc::new(Stripe::new(client, &settings.stripe_url, key, &secrets)))
 }
 
-fn transport(settings: &Settings) -> Transport {
-    let outbox = settings.data.join("outbox");
-    let created =
-        Transport::new(settings.private_webhooks, settings.smtp.as_deref(), &settings.mail_from, &outbox);
-    created.unwrap_or_else(|error| {
-        tracing::error!(error, "webhooks and mail are disabled");
-        Transport::disabled()
-    })
-}
-
 /// The parts that need only settings.
 struct ExternalParts {
     stripe: Option<Arc<Stripe>>,
@@ -164,13 +154,15 @@ struct ExternalParts {
 }
 
 impl ExternalParts {
-    fn new(settings: &Settings) -> Self {
-        Self {
+    fn new(settings: &Settings) -> Result<Self, String> {
+        let (smtp, outbox) = (settings.smtp.as_deref(), settings.data.join("outbox"));
+        let transport = Transport::new(settings.private_webhooks, smtp, &settings.mail_from, &outbox)?;
+        Ok(Self {
             stripe: stripe(settings),
-            transport: Arc::new(transport(settings)),
+            transport: Arc::new(transport),
             recordings: Recordings::with_retention(&settings.data, settings.keep_readings),
             objects: Arc::new(Objects::new(&settings.data, settings.object_store.clone())),
-        }
+        })
     }
 }
 
@@ -241,8 +233,10 @@ fn fleet(context: &Context) -> (Arc<Leases>, Cluster, Offerings, Enrolment) {
 }
 
 impl Portal {
-    pub fn new(db: Db, settings: Settings, clock: Arc<dyn Clock>, rng: ChaCha20Rng) -> Self {
-        let ExternalParts { stripe, transport, recordings, objects } = ExternalParts::new(&settings);
+    /// # Errors
+    /// The text for the operator about an invalid option of mail.
+    pub fn new(db: Db, settings: Settings, clock: Arc<dyn Clock>, rng: ChaCha20Rng) -> Result<Self, String> {
+        let ExternalParts { stripe, transport, recordings, objects } = ExternalParts::new(&settings)?;
         let context = Context::new(db, settings, clock, rng);
         let ctx = || context.clone();
         let (telemetry, loops, reconciliations, audit_push) = watches(&context);
@@ -252,7 +246,7 @@ impl Portal {
         let (secrets, (tunnels, terminals)) = (Secrets::new(ctx()), access(&context));
         let JobParts { planner, placements, logs, attempts, jobs, service_loop } =
             JobParts::new(&context, (&telemetry, &recordings), (&secrets, &volume_uses, &files));
-        Self::from(PortalParts {
+        Ok(Self::from(PortalParts {
             loops: loops.clone(),
             idempotency: Idempotency::new(ctx()),
             audit_log: AuditLog::new(ctx()),
@@ -319,6 +313,6 @@ impl Portal {
             tunnels,
             terminals,
             context,
-        })
+        }))
     }
 }

@@ -21,7 +21,7 @@ pub async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
         data: store.data,
         ..Settings::default()
     };
-    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
+    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng())?;
     portal.factors.check_key_file().await?;
     portal.sso.providers.check_key_file().await?;
     let found = portal.secrets.reseal_secrets().await?;
@@ -44,7 +44,7 @@ pub async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
 pub async fn remove_factors(store: Store, email: &str) -> Result<(), String> {
     let (_lock, db) = store.open_stopped().await?;
     let settings = Settings { data: store.data, ..Settings::default() };
-    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
+    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng())?;
     portal.users.remove_factors_by_command(email).await?;
     println!("The second factor was removed. The password alone signs in now");
     Ok(())
@@ -54,7 +54,7 @@ pub async fn remove_factors(store: Store, email: &str) -> Result<(), String> {
 pub async fn end_second_operator(store: Store) -> Result<(), String> {
     let (_lock, db) = store.open_stopped().await?;
     let settings = Settings { data: store.data, ..Settings::default() };
-    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
+    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng())?;
     portal.operators.end_policy_by_command().await?;
     println!("The rule for a second operator has ended. Each operator acts alone now");
     Ok(())

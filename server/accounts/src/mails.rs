@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn mails() -> Mails {
-        Mails::new(Arc::new(Transport::disabled()))
+        Mails::new(Arc::new(Transport::for_operator()))
     }
 
     #[tokio::test]

@@ -1,19 +1,19 @@
-//! The transport of outgoing messages: signed requests to webhooks, and mail.
+//! The transport of outgoing messages: signed requests to webhooks, fetches, and mail.
 //!
 //! The address of a webhook comes from a tenant, so neither a host name nor an IP address in it may lead into
 //! the portal's own network. The resolver checks a host name directly before the connection. Must not decide
 //! about contents or retries.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hmac::{Hmac, Mac};
-use lettre::message::Mailbox;
-use lettre::{AsyncFileTransport, AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use sha2::Sha256;
+
+use crate::mail::Mailer;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of the answer to a fetch.
@@ -72,23 +72,6 @@ fn is_private_v6(a: Ipv6Addr) -> bool {
         || embedded.is_some_and(is_private_v4)
 }
 
-/// True if the URL of a mail server allows no connection without TLS.
-fn requires_tls(url: &str) -> bool {
-    let Ok(url) = reqwest::Url::parse(url) else { return false };
-    let required =
-        || url.query_pairs().find(|(name, _)| name == "tls").is_some_and(|(_, value)| value == "required");
-    url.scheme() == "smtps" || required()
-}
-
-/// True if the mail server of a URL is on this host.
-fn local_mail_server(url: &str) -> bool {
-    let host = reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
-    host.is_some_and(|host| {
-        let host = host.trim_matches(['[', ']']);
-        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-    })
-}
-
 /// A resolver that returns only public addresses.
 struct PublicOnly;
 
@@ -110,12 +93,6 @@ impl Resolve for PublicOnly {
 pub struct DeliveryError {
     pub status: Option<u16>,
     pub reason: String,
-}
-
-/// The transport of outgoing mail.
-enum Mailer {
-    Smtp(AsyncSmtpTransport<Tokio1Executor>),
-    Files(PathBuf),
 }
 
 /// The answer to a fetch.
@@ -143,7 +120,6 @@ pub struct Transport {
     trusted: Option<reqwest::Client>,
     allow_private: bool,
     mailer: Option<Mailer>,
-    from: Option<Mailbox>,
 }
 
 impl std::fmt::Debug for Transport {
@@ -177,37 +153,17 @@ impl Transport {
     /// `smtp` is a URL such as `smtps://user:password@host`. Without it mail goes to files in `outbox`.
     ///
     /// # Errors
-    /// The SMTP URL or the sender's address is invalid.
+    /// The text for the operator about an invalid option of mail.
     pub fn new(allow_private: bool, smtp: Option<&str>, from: &str, outbox: &Path) -> Result<Self, String> {
-        let mailer = match smtp {
-            Some(url) => {
-                // The URL carries a password, so no part of it goes into the error.
-                let builder = AsyncSmtpTransport::<Tokio1Executor>::from_url(url).map_err(|_| {
-                    "the URL of the mail server must begin with smtp:// or smtps://".to_owned()
-                })?;
-                if !requires_tls(url) && !local_mail_server(url) {
-                    return Err("the connection to the mail server must have TLS: use smtps://… or add \
-                                ?tls=required to smtp://…; only a server on this host may be without it"
-                        .to_owned());
-                }
-                Mailer::Smtp(builder.timeout(Some(TIMEOUT)).build())
-            }
-            None => Mailer::Files(outbox.to_owned()),
-        };
-        let from = from.parse().map_err(|_| format!("{from:?} is not an e-mail address"))?;
+        let mailer = Mailer::new(smtp, from, outbox)?;
         let trusted = client(false);
         let client = client(!allow_private);
-        Ok(Self { client, trusted, allow_private, mailer: Some(mailer), from: Some(from) })
+        Ok(Self { client, trusted, allow_private, mailer: Some(mailer) })
     }
 
     /// A transport for webhooks of the operator, which may have private addresses. It sends no mail.
     pub fn for_operator() -> Self {
-        Self { client: client(false), trusted: None, allow_private: true, mailer: None, from: None }
-    }
-
-    /// A transport that sends nothing: every delivery fails.
-    pub const fn disabled() -> Self {
-        Self { client: None, trusted: None, allow_private: false, mailer: None, from: None }
+        Self { client: client(false), trusted: None, allow_private: true, mailer: None }
     }
 
     /// Checks the URL of a webhook: https, without credentials, and not an IP address of a private network.
@@ -305,32 +261,41 @@ impl Transport {
     }
 
     /// Sends a mail.
+    ///
+    /// # Errors
+    /// The mail server or the file system did not take it.
     pub async fn send_mail(&self, to: &str, subject: &str, text: String) -> Result<(), DeliveryError> {
-        let failed = |reason: String| DeliveryError { status: None, reason };
-        let (Some(from), Some(mailer)) = (&self.from, &self.mailer) else {
-            return Err(failed("The portal cannot send mail.".to_owned()));
+        let sent = match &self.mailer {
+            Some(mailer) => mailer.send(to, subject, text).await,
+            None => Err("The portal cannot send mail.".to_owned()),
         };
-        let to: Mailbox = to.parse().map_err(|_| failed("Invalid e-mail address".to_owned()))?;
-        let message = Message::builder().from(from.clone()).to(to).subject(subject).body(text);
-        let message = message.map_err(|e| failed(e.to_string()))?;
-        match mailer {
-            Mailer::Smtp(smtp) => smtp.send(message).await.map(|_| ()).map_err(|e| failed(e.to_string())),
-            Mailer::Files(dir) => {
-                tokio::fs::create_dir_all(dir).await.map_err(|e| failed(e.to_string()))?;
-                let files = AsyncFileTransport::<Tokio1Executor>::new(dir);
-                files.send(message).await.map(|_| ()).map_err(|e| failed(e.to_string()))
-            }
-        }
+        sent.map_err(|reason| DeliveryError { status: None, reason })
+    }
+
+    /// Reports the mails since the last call.
+    ///
+    /// # Errors
+    /// The number of mails that were not sent, with the reason of the last one.
+    pub fn report_mail(&self) -> Result<(), String> {
+        self.mailer.as_ref().map_or(Ok(()), Mailer::report)
     }
 }
 
+/// True if an error is of TLS. An error of IO does not have the error inside of it as its source.
+fn is_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    error.is::<rustls::Error>() || inner.is_some_and(|inner| is_tls(inner))
+}
+
 /// The text of the innermost error. The outer errors of the client name no concrete cause.
-fn root_cause(error: &dyn std::error::Error) -> String {
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;
     }
-    cause.to_string()
+    // Its own text, such as "received corrupt message", names no layer.
+    let layer = if is_tls(cause) { "TLS: " } else { "" };
+    format!("{layer}{cause}")
 }
 
 /// HMAC-SHA256 of time and body in hexadecimal digits, in the scheme of Stripe's webhooks.
@@ -343,6 +308,8 @@ pub fn sign(secret: &str, at_s: i64, body: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     #[test]
@@ -404,29 +371,6 @@ mod tests {
         assert_eq!(strict.check_url("https://hooks.example.org/berth?x=1"), Ok(()));
         let lab = Transport::new(true, None, "berth@example.org", Path::new("/nowhere")).unwrap();
         assert_eq!(lab.check_url("http://127.0.0.1:9/"), Ok(()));
-        let mail = |url| Transport::new(false, Some(url), "berth@example.org", Path::new("/")).map(|_| ());
-        for bad in [
-            "http://x",
-            "smtp://mail.example.org",
-            "smtp://user:secret@mail.example.org:25",
-            "smtp://user:tls=required@mail.example.org",
-            "smtp://mail.example.org/tls=required",
-            "smtp://mail.example.org?not_tls=required",
-            "smtp://mail.example.org?tls=opportunistic&tls=required",
-        ] {
-            let error = mail(bad).unwrap_err();
-            assert!(!error.contains("secret"), "{error}");
-        }
-        for good in [
-            "smtps://user:secret@mail.example.org",
-            "smtp://mail.example.org?tls=required",
-            "smtp://127.0.0.1:1025",
-            "smtp://localhost",
-            "smtp://[::1]:25",
-        ] {
-            assert_eq!(mail(good), Ok(()), "{good}");
-        }
-        assert!(Transport::new(false, None, "not an address", Path::new("/")).is_err());
     }
 
     #[tokio::test]
@@ -434,6 +378,22 @@ mod tests {
         let strict = Transport::new(false, None, "berth@example.org", Path::new("/nowhere")).unwrap();
         let refused = strict.send_webhook("https://localhost:1/", "s", "{}".to_owned(), 1).await.unwrap_err();
         assert!(refused.reason.contains("no public address"), "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn a_failed_handshake_is_named_as_one_of_tls() {
+        let plain = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/", plain.local_addr().unwrap());
+        let answered = tokio::spawn(async move {
+            let (mut stream, _) = plain.accept().await.unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+            // Unread bytes would reset the connection before its client has read the answer.
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        });
+        let transport = Transport::for_operator();
+        let refused = transport.send_webhook(&url, "s", "{}".to_owned(), 1).await.unwrap_err();
+        assert!(refused.reason.starts_with("TLS: "), "{refused:?}");
+        answered.await.unwrap();
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub mod keyfile;
 pub mod live;
 pub mod log_line;
 pub mod loops;
+pub mod mail;
+pub mod mail_report;
 pub mod objects;
 pub mod portal_lock;
 pub mod proxies;

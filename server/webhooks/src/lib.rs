@@ -80,7 +80,8 @@ fn delivery(row: StoredDelivery) -> Delivery {
 pub struct Webhooks {
     context: Context,
     secrets: Secrets,
-    transport: Arc<Transport>,
+    /// The transport of all messages of the portal.
+    pub transport: Arc<Transport>,
 }
 
 impl Webhooks {

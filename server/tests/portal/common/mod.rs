@@ -199,7 +199,7 @@ impl TestPortal {
             portal_certificate_s: 20 * 365 * 86_400,
             ..Settings::default()
         };
-        let portal = Portal::new(db, change(settings), clock.clone(), rng);
+        let portal = Portal::new(db, change(settings), clock.clone(), rng).unwrap();
         Self { router: rest::router(portal.clone()), portal, clock, location: None, data }
     }
 
