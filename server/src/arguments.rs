@@ -1,12 +1,12 @@
 //! Arguments that several commands of the program share, and the arguments of `audit verify`.
 
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use berth_foundation::Settings;
 use berth_foundation::audit_check::{Fault, verify};
 use berth_foundation::audit_key::{AuditKey, LastCheckpoint};
+use berth_foundation::data_directory::{DATABASE, check_database, existing_database};
 use berth_foundation::portal_lock::PortalLock;
 use berth_store::{Db, StoreError, is_protected_url};
 
@@ -56,10 +56,13 @@ impl Store {
     /// changed before. Waits at most `wait` for the end of another portal.
     ///
     /// # Errors
-    /// Another portal runs, or the data directory or the database cannot be opened.
+    /// Another portal runs, the data directory or the database cannot be opened, or the directory has the data of a portal
+    /// without its database.
     pub async fn lock(&self, wait: Duration) -> Result<PortalLock, String> {
         let url = self.postgres_url()?;
-        self.make_directory()?;
+        if url.is_none() {
+            check_database(&self.data)?;
+        }
         PortalLock::lock(&self.data, url, wait).await
     }
 
@@ -68,9 +71,8 @@ impl Store {
     /// # Errors
     /// A portal runs, there is no SQLite file, or the database cannot be opened.
     pub async fn open_stopped(&self) -> Result<(PortalLock, Db), String> {
-        let file = self.data.join("berth.db");
-        if self.postgres_url()?.is_none() && !file.exists() {
-            return Err(format!("{} does not exist", file.display()));
+        if self.postgres_url()?.is_none() {
+            existing_database(&self.data)?;
         }
         let lock = self.lock(Duration::ZERO).await?;
         Ok((lock, self.open().await?))
@@ -79,39 +81,25 @@ impl Store {
     /// Brings the database to this version.
     ///
     /// # Errors
-    /// A portal runs, or the database cannot be opened.
+    /// A portal runs, there is no SQLite file, or the database cannot be opened.
     pub async fn migrate(&self) -> Result<(), String> {
-        let _lock = self.lock(Duration::ZERO).await?;
-        self.open().await.map(drop)
-    }
-
-    /// Makes the data directory. No other user of this host may read it.
-    fn make_directory(&self) -> Result<(), String> {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.data)
-            .map_err(|e| format!("{} cannot be created: {e}", self.data.display()))
+        self.open_stopped().await.map(drop)
     }
 
     /// Opens the database without a change of audit events.
     async fn open_unchained(&self) -> Result<Db, String> {
-        let url = self.postgres_url()?;
-        self.make_directory()?;
-        let db = match url {
+        let db = match self.postgres_url()? {
             Some(url) => Db::postgres(url).await,
-            None => Db::sqlite(&self.data.join("berth.db")).await,
+            None => Db::sqlite(&self.data.join(DATABASE)).await,
         };
         db.map_err(cannot_open)
     }
 
     /// Opens the database of a portal without a change: it creates no file and runs no migration.
     async fn open_existing(&self) -> Result<Db, String> {
-        let file = self.data.join("berth.db");
         let db = match self.postgres_url()? {
             Some(url) => Db::existing_postgres(url).await,
-            None if !file.exists() => return Err(format!("{} does not exist", file.display())),
-            None => Db::existing_sqlite(&file).await,
+            None => Db::existing_sqlite(&existing_database(&self.data)?).await,
         };
         db.map_err(cannot_open)
     }

@@ -36,7 +36,8 @@ fn webhook(url: Option<String>, secret_file: Option<PathBuf>) -> Result<Option<W
     match (url, secret_file) {
         (None, None) => Ok(None),
         (Some(url), Some(file)) => {
-            let secret = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+            let secret = std::fs::read_to_string(&file)
+                .map_err(|e| format!("--audit-webhook-secret-file {}: {e}", file.display()))?;
             WebhookTarget::parse(&url, &secret).map(Some)
         }
         (Some(_), None) => Err("--audit-webhook needs --audit-webhook-secret-file".to_owned()),
@@ -92,7 +93,7 @@ mod tests {
         assert!(targets(&hook).is_err());
         assert!(targets(&["--audit-webhook-secret-file", file]).is_err());
         let missing = [hook[0], hook[1], "--audit-webhook-secret-file", "/nowhere/secret"];
-        assert!(targets(&missing).err().unwrap().contains("/nowhere/secret"));
+        assert!(targets(&missing).err().unwrap().contains("--audit-webhook-secret-file /nowhere/secret"));
         let syslog = ["--audit-syslog", "tcp://logs.example.org:514"];
         assert!(targets(&syslog).err().unwrap().contains("--audit-syslog-plain"));
         assert!(!targets(&[syslog[0], syslog[1], "--audit-syslog-plain"]).unwrap().syslog.unwrap().tls);

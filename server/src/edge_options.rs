@@ -1,9 +1,8 @@
 //! The options of the edge towards browsers and scripts.
 
-use std::net::IpAddr;
-
 use berth_core::gang_links::LinkMinimum;
 use berth_foundation::Settings;
+use berth_foundation::addresses::parse_network;
 use berth_foundation::proxies::{ForwardedHeader, TrustedProxies};
 use ipnet::IpNet;
 
@@ -12,7 +11,7 @@ use ipnet::IpNet;
 pub struct Edge {
     /// The networks of the reverse proxies in front of the portal, such as 10.0.0.0/8, separated by commas. The
     /// portal reads the address of a sender from the header of these proxies only.
-    #[arg(long, env = "BERTH_TRUSTED_PROXIES", value_delimiter = ',', value_parser = network)]
+    #[arg(long, env = "BERTH_TRUSTED_PROXIES", value_delimiter = ',', value_parser = parse_network)]
     trusted_proxies: Vec<IpNet>,
     /// The header in which these proxies add addresses: x-forwarded-for or forwarded.
     #[arg(long, env = "BERTH_FORWARDED_HEADER", default_value = "x-forwarded-for")]
@@ -35,13 +34,6 @@ pub struct Edge {
     /// Operators have the page /operator/gallery with all components of the pages, for changes of Berth.
     #[arg(long, env = "BERTH_GALLERY")]
     gallery: bool,
-}
-
-/// Parses a network such as `10.0.0.0/8`, or one address.
-fn network(text: &str) -> Result<IpNet, String> {
-    let network = text.parse::<IpNet>().ok();
-    let network = network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
-    network.ok_or_else(|| "enter a network such as 10.0.0.0/8, or an address".to_owned())
 }
 
 impl Edge {
@@ -75,31 +67,5 @@ fn raise_open_files() -> u64 {
     match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
         Ok(()) => hard,
         Err(_) => soft,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::network;
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(512))]
-
-        #[test]
-        fn a_network_is_read_again_from_its_text(
-            text in prop_oneof![
-                "[0-9]{1,3}([.][0-9]{1,3}){3}(/[0-9]{1,3})?",
-                "[0-9a-f:.]{0,40}(/[0-9]{0,4})?",
-                "::/[0-9]{1,3}",
-                "(?s).{0,30}",
-            ],
-        ) {
-            if let Ok(found) = network(&text) {
-                prop_assert!(found.prefix_len() <= found.max_prefix_len());
-                prop_assert_eq!(network(&found.to_string()), Ok(found));
-            }
-        }
     }
 }

@@ -4,24 +4,28 @@
 mod audit_options;
 mod backup;
 mod edge_options;
+mod readings_options;
 mod service_options;
 mod sso_options;
 mod storage_options;
 mod upkeep;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_billing::parse_currency;
 use berth_core::ports::Origin;
 use berth_foundation::Settings;
+use berth_foundation::addresses::{
+    check_ports_origin, own_public_url, own_worker_url, parse_listener, parse_public_url, parse_worker_url,
+};
 use berth_foundation::clock::SystemClock;
 use berth_foundation::log_line::LogLine;
 use berth_foundation::objects::Bucket;
 use berth_foundation::settings::RequireFactor;
 use berth_jobs::Templates;
-use berth_recordings::Retention;
 use berth_server::arguments::{Store, VerifyLog};
 use berth_server::portal::Portal;
 use berth_server::serve::{STACK_BYTES, serve};
@@ -34,6 +38,7 @@ use tokio::net::TcpListener;
 use audit_options::AuditOptions;
 use backup::Backup;
 use edge_options::Edge;
+use readings_options::Readings;
 use sso_options::SsoOptions;
 use storage_options::StorageOptions;
 use upkeep::{end_second_operator, remove_factors, rewrap};
@@ -137,14 +142,14 @@ struct Serve {
     #[command(flatten)]
     audit: AuditOptions,
     /// The address for browsers and scripts.
-    #[arg(long, env = "BERTH_LISTEN", default_value = "127.0.0.1:8080")]
+    #[arg(long, env = "BERTH_LISTEN", default_value = "127.0.0.1:8080", value_parser = parse_listener)]
     listen: SocketAddr,
     /// The address for workers.
-    #[arg(long, env = "BERTH_WORKER_LISTEN", default_value = "127.0.0.1:8081")]
+    #[arg(long, env = "BERTH_WORKER_LISTEN", default_value = "127.0.0.1:8081", value_parser = parse_listener)]
     worker_listen: SocketAddr,
     /// The URL of the portal for workers, such as https://portal.example.org:8081. The portal's certificate
     /// contains its host. By default https:// and the address of --worker-listen.
-    #[arg(long, env = "BERTH_WORKER_URL", value_parser = worker_url)]
+    #[arg(long, env = "BERTH_WORKER_URL", value_parser = parse_worker_url)]
     worker_url: Option<String>,
     /// The validity of a node's certificate in seconds. The renewal follows after two thirds of it.
     #[arg(long, env = "BERTH_NODE_CERTIFICATE_S", default_value_t = 86_400, value_parser = clap::value_parser!(i64).range(60..=31_536_000))]
@@ -156,8 +161,8 @@ struct Serve {
     /// The directory of the built pages. By default the directory web beside this program, if it exists.
     #[arg(long, env = "BERTH_WEB")]
     web: Option<PathBuf>,
-    /// The one currency of this portal (ISO 4217).
-    #[arg(long, env = "BERTH_CURRENCY", default_value = "USD")]
+    /// The one currency of this portal: a code of ISO 4217. It is fixed once money has moved.
+    #[arg(long, env = "BERTH_CURRENCY", default_value = "USD", value_parser = parse_currency)]
     currency: String,
     /// The portal is behind a proxy with https. Session cookies are Secure. A --public-url with https includes
     /// this option.
@@ -171,9 +176,9 @@ struct Serve {
     private_webhooks: bool,
     #[command(flatten)]
     mail: Mail,
-    /// The URL of the portal for browsers, for links in mail and for the return from payments. By default
-    /// http:// and the address of --listen.
-    #[arg(long, env = "BERTH_PUBLIC_URL")]
+    /// The URL of the portal for browsers, such as https://portal.example.org, for links in mail and for the return
+    /// from payments. By default http:// and the address of --listen.
+    #[arg(long, env = "BERTH_PUBLIC_URL", value_parser = parse_public_url)]
     public_url: Option<String>,
     /// The origin of the ports of jobs in the browser: https://ports.example.org, or
     /// https://*.ports.example.org with a name for each job. The portal's own host name is refused, because
@@ -235,33 +240,6 @@ struct Mail {
     /// --smtp and false without it.
     #[arg(long, env = "BERTH_VERIFY_EMAIL")]
     verify_email: Option<bool>,
-}
-
-#[derive(clap::Args)]
-struct Readings {
-    /// The retention of readings of jobs' devices at steps of one second, in seconds.
-    #[arg(long, env = "BERTH_READINGS_BY_SECOND_S", default_value_t = Retention::default().by_second_s, value_parser = clap::value_parser!(i64).range(60..=86_400))]
-    readings_by_second_s: i64,
-    /// The retention of means of ten seconds, in seconds.
-    #[arg(long, env = "BERTH_READINGS_BY_TEN_S", default_value_t = Retention::default().by_ten_s, value_parser = clap::value_parser!(i64).range(60..=31_536_000))]
-    readings_by_ten_s: i64,
-    /// The retention of means of one minute, in days. After it a job has no charts.
-    #[arg(long, env = "BERTH_READINGS_DAYS", default_value_t = Retention::default().by_minute_s / 86_400, value_parser = clap::value_parser!(i64).range(1..=3_650))]
-    readings_days: i64,
-}
-
-impl Readings {
-    fn keep(&self) -> Result<Retention, String> {
-        let by_minute_s = self.readings_days * 86_400;
-        let keep = Retention {
-            by_second_s: self.readings_by_second_s,
-            by_ten_s: self.readings_by_ten_s,
-            by_minute_s,
-        };
-        let error = "the retention of readings at each step is at least the retention at the finer step: \
-                     --readings-by-second-s, then --readings-by-ten-s, then --readings-days";
-        if keep.is_valid() { Ok(keep) } else { Err(error.to_owned()) }
-    }
 }
 
 /// Makes the allocator return large freed blocks to the system. By default each of its arenas would keep the
@@ -365,14 +343,15 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         templates,
     } = args;
     let keep_readings = readings.keep()?;
-    let assets = web.or_else(built_pages).map(|dir| Assets::open(&dir)).transpose()?;
+    let assets = web.or_else(built_pages).as_deref().map(open_pages).transpose()?;
+    let object_store = object_store.as_deref().map(find_bucket).transpose()?;
     let lock = store.lock(LOCK_WAIT).await?;
     let listener = bind(listen).await?;
     let worker_listener = bind(worker_listen).await?;
     let db = store.open().await?;
     let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
     let worker_url = worker_url.map_or_else(|| own_worker_url(worker_at), Ok)?;
-    let public_url = public_url.unwrap_or_else(|| format!("http://{listen}"));
+    let public_url = public_url.unwrap_or_else(|| own_public_url(listen));
     check_ports_origin(ports_origin.as_ref(), &public_url)?;
     let settings = Settings {
         currency,
@@ -398,29 +377,25 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         worker_program: worker_program(),
         node_certificate_s,
         lease_ms: lease_s * 1_000,
-        object_store: object_store.as_deref().map(Bucket::from_env),
+        object_store,
         org_storage_bytes: org_storage_gib << 30,
         templates,
         ..Settings::default()
     };
     let settings = audit.apply(storage.apply(edge.apply(settings)))?;
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng())?;
-    portal.enrolment.authority()?;
-    portal.audit_log.check_key().await?;
-    portal.audit_push.check()?;
-    portal.objects.check().map_err(|e| e.to_string())?;
+    prepare(&portal).await?;
     reload_at_hangup(portal.templates.clone());
     lock.keep(serve(portal, assets, listener, worker_listener, stopped())).await
 }
 
-/// The URL of the listener for workers, if its address is one that hosts can use.
-fn own_worker_url(at: SocketAddr) -> Result<String, String> {
-    if at.ip().is_unspecified() {
-        return Err(format!(
-            "--worker-listen {at} needs --worker-url https://HOST:PORT, the URL of the portal for workers"
-        ));
-    }
-    Ok(format!("https://{at}"))
+/// Checks the data and the settings before the portal serves. The first start makes the keys.
+async fn prepare(portal: &Portal) -> Result<(), String> {
+    portal.ledger.keep_currency().await?;
+    portal.enrolment.authority()?;
+    portal.audit_log.check_key().await?;
+    portal.audit_push.check()?;
+    portal.objects.check().map_err(|e| e.to_string())
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
@@ -433,30 +408,13 @@ fn worker_program() -> Option<PathBuf> {
     program.is_file().then_some(program)
 }
 
-/// Parses `https://HOST:PORT`. Its characters need no quotes in a script.
-fn worker_url(text: &str) -> Result<String, String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-.:[]".contains(c);
-    let host = text.strip_prefix("https://").filter(|rest| !rest.is_empty() && rest.chars().all(plain));
-    if host.is_some() && berth_server::tls::host_of(text).is_some() {
-        Ok(text.to_owned())
-    } else {
-        Err("expected https://HOST:PORT".to_owned())
-    }
+/// The bucket for the files of jobs.
+fn find_bucket(url: &str) -> Result<Bucket, String> {
+    Bucket::parse("--object-store", url).map(|(bucket, _)| bucket)
 }
 
-/// Checks that the pages of jobs have another host name than the portal: browsers separate cookies by host,
-/// not by port.
-fn check_ports_origin(ports: Option<&Origin>, public_url: &str) -> Result<(), String> {
-    let Some((ports, host)) = ports.zip(berth_server::tls::host_of(public_url)) else { return Ok(()) };
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
-    match ports.find_scope(&host) {
-        None => Ok(()),
-        Some(_) => Err(format!(
-            "--ports-origin {ports} has the host name of the portal ({public_url}). Ports of jobs need \
-             another host name, because the pages of jobs must not get the cookies of the portal. On one machine \
-             http://*.localhost:PORT is enough"
-        )),
-    }
+fn open_pages(dir: &Path) -> Result<Assets, String> {
+    Assets::open(dir).map_err(|e| format!("--web {e}"))
 }
 
 /// The directory of built pages beside this program.
@@ -495,5 +453,28 @@ async fn stopped() {
             // Without the handler SIGTERM ends the process at once, and the store survives that.
             let _ = tokio::signal::ctrl_c().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_of_another_form_is_refused_with_its_form() {
+        for (option, value, form) in [
+            ("--listen", "localhost:8080", "ADDRESS:PORT"),
+            ("--worker-listen", "8081", "ADDRESS:PORT"),
+            ("--dns-server", "127.0.0.1", "192.0.2.53:53"),
+            ("--worker-url", "http://portal.example.org:8081", "https://HOST:PORT"),
+            ("--public-url", "portal.example.org", "https://HOST"),
+            ("--currency", "EURO", "ISO 4217"),
+            ("--currency", "eur", "EUR"),
+        ] {
+            let refused = Args::try_parse_from(["berth-portal", "serve", option, value]).err().unwrap();
+            let text = refused.to_string();
+            assert!(text.contains(option) && text.contains(form), "{text}");
+        }
+        assert!(Args::try_parse_from(["berth-portal", "serve"]).is_ok());
     }
 }

@@ -141,6 +141,9 @@ fn stripe(settings: &Settings) -> Option<Arc<Stripe>> {
     if secrets.is_empty() {
         tracing::warn!("Stripe is configured without a webhook secret: no payment will be credited");
     }
+    for text in Stripe::unusual_settings(&settings.stripe_url, key, &secrets) {
+        tracing::warn!("{text}");
+    }
     let client = berth_foundation::delivery::client(false)?;
     Some(Arc::new(Stripe::new(client, &settings.stripe_url, key, &secrets)))
 }

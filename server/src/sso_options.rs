@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use berth_foundation::addresses::parse_dns_server;
 use berth_foundation::settings::OperatorProvider;
 use berth_types::operators::OperatorRole;
 
@@ -32,7 +33,7 @@ pub struct SsoOptions {
     oidc_operator_group: Option<String>,
     /// The DNS server for the records that confirm domains of single sign-on, such as 192.0.2.53:53. By default the
     /// servers of this host. The portal trusts its answers.
-    #[arg(long, env = "BERTH_DNS_SERVER")]
+    #[arg(long, env = "BERTH_DNS_SERVER", value_parser = parse_dns_server)]
     pub dns_server: Option<SocketAddr>,
     /// The role of a person in the group at the first sign-in: owner, fleet, billing, support or auditor. Owners change
     /// the role on the page Operators.
@@ -73,10 +74,11 @@ impl SsoOptions {
         if !is_issuer(&issuer) {
             return Err(format!("--oidc-issuer {issuer}: expected https://HOST without query"));
         }
-        let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let at = || format!("--oidc-client-secret-file {}", file.display());
+        let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", at()))?;
         let client_secret = text.trim().to_owned();
         if client_secret.is_empty() || client_secret.len() > MAX_SECRET_BYTES {
-            return Err(format!("{}: expected the secret of the client", file.display()));
+            return Err(format!("{}: expected the secret of the client", at()));
         }
         Ok(Some(OperatorProvider { issuer, client_id, client_secret, group, role: self.oidc_operator_role }))
     }

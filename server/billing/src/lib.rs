@@ -13,7 +13,7 @@ pub use berth_stripe::Stripe;
 pub use budgets::Budgets;
 pub use credit_expiry::CreditExpiry;
 pub use invoices::Invoices;
-pub use ledger::Ledger;
+pub use ledger::{Ledger, parse_currency};
 pub use payments::Payments;
 pub use reconciliation::Reconciliations;
 pub use usage::UsageReports;

@@ -129,12 +129,8 @@ impl BucketTarget {
     /// # Errors
     /// The text for the operator about the invalid part.
     pub fn parse(url: &str) -> Result<Self, String> {
-        let name = url.strip_prefix("s3://").map(|name| name.trim_end_matches('/')).unwrap_or_default();
-        if name.is_empty() || name.contains(['/', '@', '?', '#']) {
-            return Err("--audit-bucket needs an address such as s3://BUCKET".to_owned());
-        }
-        let address = format!("s3://{name}");
-        Ok(Self { bucket: Bucket::from_env(&address), address })
+        let (bucket, address) = Bucket::parse("--audit-bucket", url)?;
+        Ok(Self { bucket, address })
     }
 }
 

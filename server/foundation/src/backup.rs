@@ -8,9 +8,10 @@ use std::path::Path;
 use berth_store::copy_sqlite;
 
 use crate::audit_key::LastCheckpoint;
+use crate::data_directory::{DATABASE, existing_database};
 
 /// The database, and files that belong to a running portal.
-const LEFT_OUT: [&str; 4] = ["berth.db", "berth.db-wal", "berth.db-shm", "portal.lock"];
+const LEFT_OUT: [&str; 4] = [DATABASE, "berth.db-wal", "berth.db-shm", "portal.lock"];
 
 /// The numbers of a copy.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -26,10 +27,7 @@ pub struct Copied {
 /// The copy exists already, or a file cannot be read or written.
 pub async fn back_up(data: &Path, has_database: bool, to: &Path) -> Result<Copied, String> {
     let data = data.canonicalize().map_err(|e| at(data, &e))?;
-    let database = has_database.then(|| data.join("berth.db"));
-    if let Some(file) = database.as_ref().filter(|file| !file.exists()) {
-        return Err(format!("{} does not exist", file.display()));
-    }
+    let database = has_database.then(|| existing_database(&data)).transpose()?;
     if to.symlink_metadata().is_ok() {
         return Err(format!("{} exists already", to.display()));
     }
@@ -68,7 +66,7 @@ async fn copy(data: &Path, database: Option<&Path>, to: &Path) -> Result<Copied,
     let directory = File::open(to).map_err(|e| at(to, &e))?;
     copy_file(&data.join(LastCheckpoint::FILE), &to.join(LastCheckpoint::FILE), &mut copied)?;
     if let Some(file) = database {
-        let copy = to.join("berth.db");
+        let copy = to.join(DATABASE);
         copy_sqlite(file, &copy).await.map_err(|e| format!("the database cannot be copied: {e}"))?;
         let only_owner = std::fs::Permissions::from_mode(0o600);
         std::fs::set_permissions(&copy, only_owner).map_err(|e| at(&copy, &e))?;

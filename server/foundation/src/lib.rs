@@ -1,5 +1,6 @@
 //! The common modules of all parts of the portal. Must not contain rules about jobs, money or hosts.
 
+pub mod addresses;
 pub mod audit;
 pub mod audit_check;
 pub mod audit_key;
@@ -11,6 +12,7 @@ pub mod changes;
 pub mod clock;
 pub mod context;
 pub mod credentials;
+pub mod data_directory;
 pub mod days;
 pub mod delivery;
 pub mod disk;

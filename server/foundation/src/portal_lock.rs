@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use berth_store::DatabaseLock;
 
+use crate::data_directory::make_directory;
+
 /// The lock of the data directory and of the database: two portals would schedule and charge the same jobs. It ends with
 /// the process of a portal.
 pub struct PortalLock {
@@ -15,24 +17,24 @@ pub struct PortalLock {
 }
 
 impl PortalLock {
-    /// Locks a data directory, and the Postgres database at `url` if there is one. Waits at most `wait` for the end of
-    /// another portal.
+    /// Locks the Postgres database at `url` if there is one, and then the data directory, which is made if it is missing.
+    /// So a portal that may not have the database makes nothing. Waits at most `wait` for the end of another portal.
     ///
     /// # Errors
     /// Another portal has them, or they cannot be opened.
     pub async fn lock(data: &Path, url: Option<&str>, wait: Duration) -> Result<Self, String> {
-        let (path, began) = (data.to_owned(), Instant::now());
-        let locked = tokio::task::spawn_blocking(move || lock_directory(&path, wait)).await;
-        let directory = locked.map_err(|e| e.to_string())??;
+        let began = Instant::now();
         let database = match url {
             None => None,
             Some(url) => {
-                let lock = DatabaseLock::lock(url, wait.saturating_sub(began.elapsed())).await;
+                let lock = DatabaseLock::lock(url, wait).await;
                 let lock = lock.map_err(|e| format!("the database cannot be opened: {e}"))?;
                 Some(lock.ok_or("another portal uses the database. Stop it first")?)
             }
         };
-        Ok(Self { directory, database })
+        let (path, wait) = (data.to_owned(), wait.saturating_sub(began.elapsed()));
+        let locked = tokio::task::spawn_blocking(move || lock_directory(&path, wait)).await;
+        Ok(Self { directory: locked.map_err(|e| e.to_string())??, database })
     }
 
     /// Runs a portal with the lock.
@@ -56,8 +58,9 @@ impl PortalLock {
     }
 }
 
-/// Locks a data directory.
+/// Makes a data directory if it is missing, and locks it.
 fn lock_directory(data: &Path, wait: Duration) -> Result<File, String> {
+    make_directory(data)?;
     let path = data.join("portal.lock");
     let unusable = |e: std::io::Error| format!("{} cannot be locked: {e}", path.display());
     let in_use = || format!("another portal uses the data directory {}. Stop it first", data.display());

@@ -86,6 +86,22 @@ fn currency(code: &str) -> stripe_types::Currency {
 }
 
 impl Stripe {
+    /// Names the settings of another form than those of Stripe. Another server with its API can have them.
+    pub fn unusual_settings(base: &str, key: &str, secrets: &[String]) -> Vec<&'static str> {
+        let is_url = base.starts_with("https://") || base.starts_with("http://");
+        let is_key = key.starts_with("sk_") || key.starts_with("rk_");
+        let are_secrets = secrets.iter().all(|secret| secret.starts_with("whsec_"));
+        let checks = [
+            (is_url, "--stripe-url is no https:// or http:// address, so no payment can begin"),
+            (is_key, "--stripe-key does not begin with sk_ or rk_ like a secret key of Stripe"),
+            (
+                are_secrets,
+                "--stripe-webhook-secrets has a secret that does not begin with whsec_ like the signing secrets of Stripe",
+            ),
+        ];
+        checks.into_iter().filter(|(is_usual, _)| !is_usual).map(|(_, text)| text).collect()
+    }
+
     /// `secrets` are the secrets of the webhook, newest first. A replacement of the secret needs several.
     pub fn new(client: reqwest::Client, base: &str, key: &str, secrets: &[String]) -> Self {
         Self {
@@ -266,6 +282,21 @@ mod tests {
         // A second test may have installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Stripe::new(reqwest::Client::new(), "http://x", "sk_test", &["new".to_owned(), "old".to_owned()])
+    }
+
+    #[test]
+    fn settings_of_another_form_are_named() {
+        let unusual = |base: &str, key: &str, secrets: &[&str]| {
+            let secrets: Vec<String> = secrets.iter().map(|&secret| secret.to_owned()).collect();
+            let found = Stripe::unusual_settings(base, key, &secrets);
+            found.into_iter().filter_map(|text| text.split(' ').next()).collect::<Vec<_>>()
+        };
+        let good = ("https://api.stripe.com", "sk_live_1", "whsec_1");
+        assert!(unusual(good.0, good.1, &[good.2, good.2]).is_empty());
+        assert!(unusual("http://127.0.0.1:12111", "rk_test_1", &[]).is_empty());
+        assert_eq!(unusual("ftp://x", good.1, &[good.2]), ["--stripe-url"]);
+        assert_eq!(unusual(good.0, "pk_live_1", &[good.2]), ["--stripe-key"]);
+        assert_eq!(unusual(good.0, good.1, &[good.2, "foo"]), ["--stripe-webhook-secrets"]);
     }
 
     #[test]

@@ -118,6 +118,8 @@ async fn folders_are_not_listed_and_trace_is_refused() {
     for folder in ["pkg/parts", "fonts"] {
         std::fs::create_dir_all(dir.path().join(folder)).unwrap();
     }
+    let refused = web::Assets::open(dir.path()).unwrap_err();
+    assert!(refused.contains("has no built pages"), "{refused}");
     std::fs::write(dir.path().join("build-id"), "abc").unwrap();
     std::fs::write(dir.path().join("pkg/parts/one-part.js"), "1").unwrap();
     let assets = web::Assets::open(dir.path()).unwrap();

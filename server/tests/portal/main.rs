@@ -46,6 +46,7 @@ mod changes;
 mod clearing;
 mod cluster;
 mod credit;
+mod currency;
 mod cut_off;
 mod dedicated;
 mod deletions;

@@ -29,6 +29,10 @@ async fn two_portals_never_have_the_same_data() {
         };
         let [one, other] = &stores;
         let first = one.lock(Duration::ZERO).await.unwrap();
+        if let StoreLocation::Postgres(url) = &location {
+            let third = store(&dirs[1].path().join("third"), Some(url));
+            assert!(third.lock(Duration::ZERO).await.is_err() && !third.data.exists(), "{engine}");
+        }
         for wait in [Duration::ZERO, Duration::from_millis(50)] {
             let refused = other.lock(wait).await.err().unwrap();
             assert!(refused.starts_with("another portal uses the data"), "{engine}: {refused}");
@@ -111,11 +115,48 @@ fn a_second_portal_and_the_commands_are_refused_beside_a_running_portal() {
     );
     // A mistyped directory gets no new database.
     let other = dir.path().join("dtaa");
-    for command in &commands[1..] {
+    for command in commands.iter().chain([&vec!["audit", "verify"]]) {
         let out = program().args(command).arg("--data").arg(&other).output().unwrap();
         let error = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(!out.status.success() && error.contains("berth.db does not exist"), "{command:?}: {error}");
-        assert!(!other.exists(), "{command:?}");
+        assert!(error.contains("--database") && !other.exists(), "{command:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_portal_without_its_database_gets_no_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(serve(dir.path()));
+    // So a data directory of a portal on Postgres looks.
+    for name in ["berth.db", "berth.db-wal", "berth.db-shm"] {
+        // Only the first one is always there.
+        let _ = std::fs::remove_file(dir.path().join(name));
+    }
+    let refused = store(dir.path(), None).lock(Duration::ZERO).await.err().unwrap();
+    assert!(refused.contains("no berth.db") && refused.contains("--database"), "{refused}");
+    let migrated = store(dir.path(), None).migrate().await.unwrap_err();
+    assert!(migrated.contains("--database"), "{migrated}");
+    assert!(!dir.path().join("berth.db").exists());
+    // The operator can put keys into the directory of a new portal.
+    let new = tempfile::tempdir().unwrap();
+    for key in ["secrets.key", "audit.key"] {
+        std::fs::copy(dir.path().join(key), new.path().join(key)).unwrap();
+    }
+    drop(serve(new.path()));
+}
+
+#[tokio::test]
+async fn a_refusal_of_postgres_says_the_next_step() {
+    for (engine, _db, location) in engines("no_database").await {
+        let StoreLocation::Postgres(url) = location else { continue };
+        let absent = format!("{}/berth_absent", url.rsplit_once('/').unwrap().0);
+        let data = tempfile::tempdir().unwrap();
+        let refused = store(data.path(), Some(&absent)).lock(Duration::ZERO).await.err().unwrap();
+        assert!(
+            refused.contains("does not exist") && refused.contains("CREATE DATABASE"),
+            "{engine}: {refused}"
+        );
+        assert!(!refused.contains("at line"), "{engine}: {refused}");
     }
 }
 

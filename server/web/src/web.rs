@@ -51,11 +51,11 @@ impl Assets {
     /// # Errors
     /// The directory has no valid `build-id`.
     pub fn open(dir: &Path) -> Result<Self, String> {
-        let file = dir.join("build-id");
-        let build = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        let build = std::fs::read_to_string(dir.join("build-id"));
+        let build = build.map_err(|e| format!("{} has no built pages: build-id: {e}", dir.display()))?;
         let build = build.trim().to_owned();
         if build.is_empty() || !build.bytes().all(|b| b.is_ascii_alphanumeric()) {
-            return Err(format!("{} has no valid build id", file.display()));
+            return Err(format!("{} has no valid build-id", dir.display()));
         }
         Ok(Self { dir: dir.to_owned(), build })
     }

@@ -23,7 +23,10 @@ use berth_store as store;
 use berth_store::ledger::{Posting, StoredTransfer};
 
 mod batch;
+mod currency;
 mod orgs;
+
+pub use currency::parse_currency;
 
 /// The largest grant or debit: a billion units of the currency.
 const MAX_GRANT_MICROS: i64 = 1_000_000_000_000_000;

@@ -33,10 +33,38 @@ const SMALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Bucket(AmazonS3Builder);
 
 impl Bucket {
-    /// A bucket from the URL `s3://BUCKET`. Credentials, region and endpoint come from the usual `AWS_*`
-    /// environment variables.
-    pub fn from_env(url: &str) -> Self {
-        Self(AmazonS3Builder::from_env().with_url(url))
+    /// A bucket from the value `s3://BUCKET` of an option, and its address. Credentials, region and endpoint come from
+    /// the usual `AWS_*` environment variables.
+    ///
+    /// # Errors
+    /// The form of the address.
+    pub fn parse(option: &str, url: &str) -> Result<(Self, String), String> {
+        let name = url.strip_prefix("s3://").map(|name| name.trim_end_matches('/')).unwrap_or_default();
+        if name.is_empty() || name.contains(['/', '@', '?', '#']) {
+            return Err(format!("{option} needs an address such as s3://BUCKET, without a path"));
+        }
+        let address = format!("s3://{name}");
+        let bucket = Self(AmazonS3Builder::from_env().with_url(&address));
+        if !bucket.has_credentials() {
+            tracing::warn!(
+                "{option} has no credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the portal asks the metadata service of this host for them"
+            );
+        }
+        Ok((bucket, address))
+    }
+
+    /// False if the credentials can come from the metadata service of the host alone.
+    fn has_credentials(&self) -> bool {
+        let value = |key: AmazonS3ConfigKey| self.0.get_config_value(&key);
+        let sources = [
+            AmazonS3ConfigKey::AccessKeyId,
+            AmazonS3ConfigKey::SecretAccessKey,
+            AmazonS3ConfigKey::WebIdentityTokenFile,
+            AmazonS3ConfigKey::ContainerCredentialsRelativeUri,
+            AmazonS3ConfigKey::ContainerCredentialsFullUri,
+        ];
+        let is_unsigned = value(AmazonS3ConfigKey::SkipSignature).is_some_and(|skip| skip != "false");
+        is_unsigned || sources.into_iter().any(|key| value(key).is_some())
     }
 
     pub(super) fn open(&self) -> Result<Arc<dyn ObjectStore>, ObjectError> {
@@ -155,6 +183,34 @@ async fn send_parts(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bucket_has_a_name_alone() {
+        let (_, address) = Bucket::parse("--object-store", "s3://files/").unwrap();
+        assert_eq!(address, "s3://files");
+        for bad in
+            ["", "files", "s3://", "s3:///files", "https://files", "s3://files/folder", "s3://key@files"]
+        {
+            let refused = Bucket::parse("--object-store", bad).err().unwrap();
+            assert!(
+                refused.starts_with("--object-store needs") && refused.contains("s3://BUCKET"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn absent_credentials_are_noticed() {
+        let bare = AmazonS3Builder::new().with_url("s3://files");
+        assert!(!Bucket(bare.clone()).has_credentials());
+        for builder in [
+            bare.clone().with_access_key_id("key"),
+            bare.clone().with_skip_signature(true),
+            bare.with_config(AmazonS3ConfigKey::WebIdentityTokenFile, "/run/token"),
+        ] {
+            assert!(Bucket(builder).has_credentials());
+        }
+    }
 
     #[test]
     fn no_file_has_more_parts_than_a_bucket_takes() {

@@ -19,7 +19,7 @@ use sqlx::{ConnectOptions, Connection, Postgres, Sqlite};
 use tokio::sync::{RwLock, watch};
 
 use crate::audit::{AuditSignal, Audited, CHAIN_BATCH, chain_batch, run_audited};
-use crate::tx::{RefusableWork, StoreError, Tx, Work, WriteError};
+use crate::tx::{RefusableWork, StoreError, Tx, Work, WriteError, engine_text};
 use crate::writer::Writer;
 
 #[derive(Clone)]
@@ -54,6 +54,10 @@ fn not_migrated(error: MigrateError) -> StoreError {
         MigrateError::VersionMissing(_) | MigrateError::VersionMismatch(_) => {
             "the database belongs to another version of Berth; use that version, or an empty database"
                 .to_owned()
+        }
+        MigrateError::Execute(error) => engine_text(&error),
+        MigrateError::ExecuteMigration(error, version) => {
+            format!("migration {version}: {}", engine_text(&error))
         }
         other => other.to_string(),
     })

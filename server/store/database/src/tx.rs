@@ -3,7 +3,7 @@
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 use futures::future::BoxFuture;
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnection, PgDatabaseError};
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Column, ColumnIndex, Decode, FromRow, Row, Type};
 use std::fmt::Display;
@@ -56,7 +56,28 @@ impl From<sqlx::Error> for StoreError {
                 _ => {}
             }
         }
-        Self::Engine(error.to_string())
+        Self::Engine(engine_text(&error))
+    }
+}
+
+/// The text of an error of the engine. That of Postgres ends with a line of its own source, and gets the next step of the
+/// operator in its place.
+pub(crate) fn engine_text(error: &sqlx::Error) -> String {
+    match error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>()) {
+        Some(error) => format!("{}{}", error.message(), next_step(error.code())),
+        None => error.to_string(),
+    }
+}
+
+/// The next step after a code of Postgres that the operator can mend.
+fn next_step(code: &str) -> &'static str {
+    match code {
+        "3D000" => ". Create it first, with the user of the URL as its owner: CREATE DATABASE … OWNER …",
+        "28000" | "28P01" => {
+            ". Check the user and the password in the URL, in which characters such as @, / and # are percent-encoded"
+        }
+        "42501" => ". Make the user of the URL the owner of the database: ALTER DATABASE … OWNER TO …",
+        _ => "",
     }
 }
 
@@ -256,6 +277,16 @@ impl<T, F> RefusableWork<T> for F where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_code_that_the_operator_can_mend_has_a_next_step() {
+        for (code, step) in
+            [("3D000", "CREATE DATABASE"), ("28P01", "percent-encoded"), ("42501", "OWNER TO"), ("42P01", "")]
+        {
+            let text = next_step(code);
+            assert!(text.contains(step) && text.is_empty() == step.is_empty(), "{code}: {text}");
+        }
+    }
 
     #[test]
     fn the_table_of_a_statement_is_outside_of_its_subqueries() {

@@ -67,6 +67,13 @@ pub async fn open_accounts(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError
     exec!(tx, sql, org_account(org), org).map(|_| ())
 }
 
+/// True if money has moved: a transfer was posted, or a payment by card has begun.
+pub async fn has_money(tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+    let sql = "SELECT CAST(CASE WHEN EXISTS (SELECT 1 FROM transfers) OR EXISTS (SELECT 1 FROM payments) \
+               THEN 1 ELSE 0 END AS BIGINT)";
+    Ok(find!(tx, (i64,), sql)?.is_some_and(|(found,)| found > 0))
+}
+
 /// Posts one transfer and changes the balances. Money that leaves the balance comes from the credit that
 /// expires first.
 pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
