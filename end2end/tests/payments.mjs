@@ -184,8 +184,11 @@ test('the saved card is charged by rule, and when it is declined the webhook hea
   await textbox(rule, 'Amount').fill('10');
   await textbox(rule, 'Maximum charges').fill('1');
   await save.click();
+  await page.locator('#recharge-amount-error').filter({ hasText: '1 times $10.00 a day' }).waitFor();
+  await textbox(rule, 'Threshold').fill('30');
+  await save.click();
   await rule.getByText('Rule saved and in effect.').waitFor();
-  await rule.getByText(/^On: when less than \$100\.00 is available, \$10\.00 is charged/).waitFor();
+  await rule.getByText(/^On: when less than \$30\.00 is available, \$10\.00 is charged/).waitFor();
 
   const [first] = await waitFor('the call', () => receiver.got.length > 0 && receiver.got);
   const { t, v1 } = Object.fromEntries(first.signature.split(',').map((part) => part.split('=')));

@@ -7,6 +7,7 @@ pub mod routes;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use berth_core::admission::{amount_text, check_name};
 use berth_types::Page;
 use berth_types::budgets::{AtLimit, Budget, NewBudget};
 use berth_types::ids::{BudgetId, JobId, OrgId};
@@ -163,11 +164,11 @@ pub async fn find_room(tx: &mut Tx<'_>, org: OrgId, now: Timestamp) -> Result<Op
 }
 
 /// The invalid fields of a new budget.
-fn check(input: &NewBudget) -> Vec<FieldError> {
+fn check(input: &NewBudget, currency: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    berth_core::admission::check_name("/name", &input.name, &mut errors);
+    check_name("/name", &input.name, &mut errors);
     if !(1..=MAX_MICROS).contains(&input.limit_micros) {
-        errors.push(FieldError::new("/limit_micros", "Enter more than 0 and at most 1,000,000,000."));
+        errors.push(FieldError::new("/limit_micros", amount_text(1, MAX_MICROS, currency)));
     }
     if input.label.is_empty() != input.value.is_empty() {
         errors.push(FieldError::new("/value", "Enter a label with its value, or neither."));
@@ -215,7 +216,7 @@ impl Budgets {
             let row = rows.into_iter().find(|row| row.id.to_string() == id).ok_or_else(Problem::not_found)?;
             return Ok(self.budget(&mut tx, row).await?);
         }
-        let errors = check(&input);
+        let errors = check(&input, &self.context.settings.currency);
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }

@@ -315,6 +315,10 @@ impl Invoices {
         for (index, tax) in input.taxes.iter().take(MAX_TAXES).enumerate() {
             let pointer = format!("/taxes/{index}");
             check_name(&pointer, &tax.name, &mut errors);
+            if input.taxes.iter().take(index).any(|other| other.name.trim() == tax.name.trim()) {
+                let detail = "Another rate has this name. Invoices show the name, so enter a different one.";
+                errors.push(FieldError::new(&pointer, detail));
+            }
             if !(0..=10_000).contains(&tax.basis_points) {
                 errors.push(FieldError::new(pointer, "A rate has 0 to 10000 hundredths of a percent."));
             }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use berth_types::jobs::{Network, NewJob, RetryOn, Topology};
+use berth_types::money::money_text;
 use berth_types::paths::{JOB_PATHS, is_reserved, overlap};
 use berth_types::problems::FieldError;
 
@@ -55,6 +56,12 @@ pub fn check_name(pointer: &str, name: &str, errors: &mut Vec<FieldError>) {
     } else if name.chars().any(char::is_control) {
         refuse("Use printable characters only.");
     }
+}
+
+/// The text for an amount outside of a range in micro-units. Fields of requests have micro-units, and the text has the
+/// currency.
+pub fn amount_text(least: i64, most: i64, currency: &str) -> String {
+    format!("Enter {} to {}.", money_text(least, currency), money_text(most, currency))
 }
 
 /// True if a text can be one e-mail address, without a display name and without a list.

@@ -119,7 +119,8 @@ impl Check<'_> {
     async fn run(&mut self, last: Option<&LastCheckpoint>) -> Result<(), Stop> {
         // Read first, because a running portal adds events during the verification.
         let head = audit::get_head(&mut self.db.read().await?.tx()).await?;
-        let mut due = self.start().await?;
+        let end = last.map_or(head.seq, |last| last.seq.max(head.seq));
+        let mut due = self.start(end).await?;
         let mut limit = PAGE;
         loop {
             let rows = match self.read(limit).await {
@@ -158,15 +159,23 @@ impl Check<'_> {
         audit::list_from(&mut conn.tx(), self.next, limit).await
     }
 
-    /// Takes over the hash before the first event of the verification. Returns the next checkpoint.
-    async fn start(&mut self) -> Result<Option<Checkpoint>, Stop> {
+    /// Takes over the hash before the first event of the verification. Returns the next checkpoint. `end` is the number
+    /// of the last event by the recorded end and the last checkpoint outside of the database.
+    async fn start(&mut self, end: i64) -> Result<Option<Checkpoint>, Stop> {
         let before = self.next - 1;
         let mut id = String::new();
         if before > 0 {
             let mut conn = self.db.read().await?;
             let row = audit::list_from(&mut conn.tx(), before, 1).await?.into_iter().next();
             let Some(row) = row.filter(|row| row.seq == Some(before)) else {
-                return Err(fault(before, "", "the row is missing"));
+                let signed = audit::find_last_checkpoint(&mut conn.tx()).await?;
+                let end = signed.map_or(end, |signed| signed.seq.max(end));
+                let difference = if before > end {
+                    format!("the log ends at event {end}, so begin at an earlier one")
+                } else {
+                    "the row is missing".to_owned()
+                };
+                return Err(fault(before, "", difference));
             };
             self.hash = row.hash.unwrap_or_default();
             id = row.id;

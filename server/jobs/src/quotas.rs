@@ -46,9 +46,9 @@ pub struct SubmissionDemand {
 }
 
 /// Checks the body of a decision.
-fn check_decision(input: &DecideQuotaRequest) -> Result<(), Problem> {
+fn check_decision(input: &DecideQuotaRequest, currency: &str) -> Result<(), Problem> {
     let mut errors = input.limits.as_ref().map_or_else(Vec::new, |l| check(l, "/limits"));
-    credit::check(input.credit_micros, &mut errors);
+    credit::check(input.credit_micros, currency, &mut errors);
     if input.note.chars().count() > MAX_REASON_CHARS {
         errors.push(FieldError::new("/note", "Use at most 1000 characters."));
     }
@@ -335,7 +335,7 @@ impl Quotas {
             return store::quotas::find_request(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found);
         }
         let mut errors = check(&input.limits, "/limits");
-        credit::check(input.credit_micros, &mut errors);
+        credit::check(input.credit_micros, &self.context.settings.currency, &mut errors);
         if input.limits == Limits::default() && !only_credit {
             errors.push(FieldError::new("/limits", "Enter at least one limit or an amount of credit."));
         }
@@ -437,7 +437,7 @@ impl Quotas {
             return self.repeated_decision(caller, id).await;
         }
         self.authorise_decision(caller, id, &input).await?;
-        check_decision(&input)?;
+        check_decision(&input, &self.context.settings.currency)?;
         let gate = Gate::new(&self.context, caller, approved, &input)?;
         let now = self.context.now();
         let action = if input.grant { "quota.granted" } else { "quota.declined" };

@@ -4,14 +4,16 @@
 //! account.
 
 mod claims;
+mod issuers;
 mod logout;
 mod protocol;
 
 use berth_types::sso::SsoFailure;
 
 pub use claims::{ClaimedPerson, domain_of, role_of_groups};
+pub use issuers::is_shared_issuer;
 pub use logout::{Logout, find_logout_token, read_logout};
-pub use protocol::{Protocol, Provider, RefreshError, SignInValues, Verified, callback_url};
+pub use protocol::{Protocol, Provider, RefreshError, SignInValues, Verified, callback_url, check_issuer};
 
 /// A provider that does not answer, or whose answer is refused: the cause for the person, and the detail for the audit
 /// log.

@@ -212,6 +212,20 @@ fn verify_signature(token: &str, keys: &CoreJsonWebKeySet) -> Option<Result<(), 
     Some(if verified { Ok(()) } else { Err(not_valid("The signature of the token is wrong.")) })
 }
 
+/// Fetches the metadata of a provider with its keys.
+async fn fetch_metadata(http: &Http, issuer: &str) -> Result<CoreProviderMetadata, OidcError> {
+    let issuer = IssuerUrl::new(issuer.to_owned()).map_err(failed)?;
+    CoreProviderMetadata::discover_async(issuer, http).await.map_err(|error| failed(with_causes(&error)))
+}
+
+/// Reads the metadata and the keys of an issuer of an organization once, without a copy in memory.
+///
+/// # Errors
+/// The address is not permitted, or its answer is not the metadata of this issuer.
+pub async fn check_issuer(transport: Arc<Transport>, issuer: &str) -> Result<(), OidcError> {
+    fetch_metadata(&Http { transport, trusted: false }, issuer).await.map(|_| ())
+}
+
 /// The messages to all providers.
 #[derive(Clone)]
 pub struct Protocol {
@@ -246,12 +260,7 @@ impl Protocol {
         {
             return Ok(known.metadata);
         }
-        let issuer = IssuerUrl::new(provider.issuer.clone()).map_err(failed)?;
-        let http = self.http(provider);
-        let metadata = CoreProviderMetadata::discover_async(issuer, &http)
-            .await
-            .map_err(|error| failed(with_causes(&error)))?;
-        let metadata = Arc::new(metadata);
+        let metadata = Arc::new(fetch_metadata(&self.http(provider), &provider.issuer).await?);
         let new = Discovered { issuer: provider.issuer.clone(), fetched_at: now, metadata: metadata.clone() };
         self.discovered.lock().unwrap_or_else(PoisonError::into_inner).put(provider.org, new);
         Ok(metadata)

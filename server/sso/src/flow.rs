@@ -115,14 +115,34 @@ impl SingleSignOn {
         Ok(store::sso::find_domain_org(&mut conn.tx(), &domain_of(email)).await?)
     }
 
+    /// Writes a refusal to the audit log of an organization, or (`None`) of the portal. `step` is a part of its cause.
+    async fn record_refused(&self, step: &str, org: Option<OrgId>, refused: &Refused) {
+        let name = refused.failure.name();
+        let cause = format!("{step} {name} {}", org.map_or_else(String::new, |org: OrgId| org.to_string()));
+        let detail: String = format!("{name}: {}", refused.detail).chars().take(300).collect();
+        let context = &self.providers.context;
+        let event = context.visitor_event("sso.refused", "unknown".to_owned(), detail);
+        context.record_repeated(&cause, MINUTE_MS, org, event).await;
+    }
+
     /// Begins a sign-in at the provider of an organization, or of the operators.
     ///
     /// # Errors
-    /// No provider is set, or it does not answer.
+    /// No provider is set, or it does not answer as expected. The audit log has the second cause.
     pub async fn start(&self, start: &Start, address: Option<IpAddr>) -> Result<Begun, Refused> {
         self.count_step(address)?;
-        let context = &self.providers.context;
         let org = self.find_org(start).await?;
+        let done = self.try_start(start, org).await;
+        if let Err(refused) = &done
+            && matches!(refused.failure, SsoFailure::Provider | SsoFailure::Internal)
+        {
+            self.record_refused("sso start", org, refused).await;
+        }
+        done
+    }
+
+    async fn try_start(&self, start: &Start, org: Option<OrgId>) -> Result<Begun, Refused> {
+        let context = &self.providers.context;
         let (provider, _) = self.providers.get_provider(org).await?;
         let values = SignInValues {
             state: context.random(new_opaque),
@@ -173,12 +193,7 @@ impl SingleSignOn {
         let mut org = None;
         let done = self.try_complete(at, returned, cookie, from, &mut org).await;
         if let Err(refused) = &done {
-            let name = refused.failure.name();
-            let cause = format!("sso {name} {}", org.map_or_else(String::new, |org: OrgId| org.to_string()));
-            let detail: String = format!("{name}: {}", refused.detail).chars().take(300).collect();
-            let context = &self.providers.context;
-            let event = context.visitor_event("sso.refused", "unknown".to_owned(), detail);
-            context.record_repeated(&cause, MINUTE_MS, org, event).await;
+            self.record_refused("sso", org, refused).await;
         }
         done
     }

@@ -1,9 +1,13 @@
 //! The providers of organizations and of the operators, and their settings.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
 use berth_core::domains::first_check;
 use berth_foundation::envelope::SealingContext;
 use berth_foundation::{Caller, Change, Right};
-use berth_oidc::{Provider, callback_url};
+use berth_oidc::{Provider, callback_url, check_issuer, is_shared_issuer};
 use berth_store::sso::StoredProvider;
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, StoreError, Tx};
@@ -27,6 +31,10 @@ use berth_accounts::members::recheck_manage_right;
 
 /// The claim with the groups of operators.
 const OPERATOR_CLAIM: &str = "groups";
+/// The longest wait for the metadata of a new issuer. A person waits for it.
+const ISSUER_WAIT: Duration = Duration::from_secs(5);
+/// Characters of the cause of a refused issuer.
+const MAX_CAUSE_CHARS: usize = 300;
 
 /// The rules of a provider.
 #[derive(Clone)]
@@ -81,9 +89,50 @@ fn check_roles(roles: &[GroupRole], errors: &mut Vec<FieldError>) {
         errors.push(FieldError::new("/roles", "Use at most 100 groups."));
         return;
     }
+    let mut known: HashMap<&str, Role> = HashMap::new();
     for (index, entry) in roles.iter().enumerate() {
-        check_text(&format!("/roles/{index}/group"), &entry.group, MAX_TEXT_CHARS, errors);
+        let pointer = format!("/roles/{index}/group");
+        check_text(&pointer, &entry.group, MAX_TEXT_CHARS, errors);
+        let role = *known.entry(&entry.group).or_insert(entry.role);
+        if role != entry.role {
+            let detail = format!(
+                "This group has the role {} already. Only one of the two can have an effect, so enter each group once.",
+                role.name()
+            );
+            errors.push(FieldError::new(pointer, detail));
+        }
     }
+}
+
+fn check_issuer_text(issuer: &str, errors: &mut Vec<FieldError>) {
+    let detail = if issuer.contains(['?', '#', ' ']) {
+        "Enter the issuer without query and fragment."
+    } else if is_shared_issuer(issuer) {
+        "common, organizations and consumers are not the issuer of one organization. Enter https://login.microsoftonline.com/TENANT/v2.0 with the id of your tenant."
+    } else {
+        return;
+    };
+    errors.push(FieldError::new("/issuer", detail));
+}
+
+fn check_domains(input: &[String], errors: &mut Vec<FieldError>) -> Vec<String> {
+    if input.is_empty() || input.len() > MAX_DOMAINS {
+        errors.push(FieldError::new("/domains", "Enter 1 to 20 domains."));
+    }
+    let mut domains = Vec::new();
+    for (index, text) in input.iter().take(MAX_DOMAINS).enumerate() {
+        // No e-mail address ends with a bare IP address.
+        match normal_domain(text).filter(|domain| domain.parse::<IpAddr>().is_err()) {
+            Some(domain) => domains.push(domain),
+            None => {
+                let detail = "Enter a domain, such as example.org, and no IP address.";
+                errors.push(FieldError::new(format!("/domains/{index}"), detail));
+            }
+        }
+    }
+    domains.sort_unstable();
+    domains.dedup();
+    domains
 }
 
 /// The state of a provider in audit events, without the secret. A state that is too long for an event has the numbers of
@@ -187,12 +236,10 @@ impl Providers {
         let mut errors = Vec::new();
         check_text("/issuer", &input.issuer, MAX_ISSUER_CHARS, &mut errors);
         if errors.is_empty() {
-            let error = self.transport.check_url(&input.issuer).err();
-            let extra = input
-                .issuer
-                .contains(['?', '#', ' '])
-                .then_some("Enter the issuer without query and fragment.");
-            errors.extend(error.or(extra).map(|detail| FieldError::new("/issuer", detail)));
+            match self.transport.check_url(&input.issuer) {
+                Ok(()) => check_issuer_text(&input.issuer, &mut errors),
+                Err(detail) => errors.push(FieldError::new("/issuer", detail)),
+            }
         }
         check_text("/client_id", &input.client_id, MAX_TEXT_CHARS, &mut errors);
         check_text("/group_claim", &input.group_claim, MAX_TEXT_CHARS, &mut errors);
@@ -200,22 +247,33 @@ impl Providers {
             check_text("/client_secret", secret, MAX_SECRET_CHARS, &mut errors);
         }
         check_roles(&input.roles, &mut errors);
-        if input.domains.is_empty() || input.domains.len() > MAX_DOMAINS {
-            errors.push(FieldError::new("/domains", "Enter 1 to 20 domains."));
-        }
-        let mut domains = Vec::new();
-        for (index, text) in input.domains.iter().take(MAX_DOMAINS).enumerate() {
-            match normal_domain(text) {
-                Some(domain) => domains.push(domain),
-                None => {
-                    let detail = "Enter a domain, such as example.org.";
-                    errors.push(FieldError::new(format!("/domains/{index}"), detail));
-                }
-            }
-        }
-        domains.sort_unstable();
-        domains.dedup();
+        let domains = check_domains(&input.domains, &mut errors);
         if errors.is_empty() { Ok(domains) } else { Err(Problem::invalid(errors)) }
+    }
+
+    /// Reads the metadata of a new issuer. While the service of the stored issuer does not answer, its other settings can
+    /// be changed.
+    ///
+    /// # Errors
+    /// 422 with the cause, if the service does not answer as this issuer.
+    async fn check_new_issuer(&self, org: OrgId, issuer: &str) -> Result<(), Problem> {
+        let mut conn = self.context.db.read().await?;
+        let stored = store::sso::find_provider(&mut conn.tx(), org).await?;
+        drop(conn);
+        if stored.is_some_and(|row| row.issuer == issuer) {
+            return Ok(());
+        }
+        let read = tokio::time::timeout(ISSUER_WAIT, check_issuer(self.transport.clone(), issuer)).await;
+        let cause: String = match read {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.detail.chars().take(MAX_CAUSE_CHARS).collect(),
+            Err(_) => format!("No answer within {} s", ISSUER_WAIT.as_secs()),
+        };
+        let detail = format!(
+            "The service did not answer as this issuer: {}. Nothing was changed. Enter the issuer exactly as the service names it.",
+            cause.trim_end_matches('.')
+        );
+        Err(Problem::invalid_field("/issuer", detail))
     }
 
     /// The sealed secret of a client: a new one, or the stored one of the same client.
@@ -244,7 +302,8 @@ impl Providers {
     /// address of a confirmed domain, except owners and operators.
     ///
     /// # Errors
-    /// 403 for others than owners, and without a fresh proof. 422 for invalid fields.
+    /// 403 for others than owners, and without a fresh proof. 422 for invalid fields, and for a new issuer that does not
+    /// answer as itself.
     pub async fn put_provider(
         &self,
         caller: &Caller,
@@ -256,6 +315,7 @@ impl Providers {
         context.check_person(caller)?;
         let domains = self.check_provider(&input)?;
         let sealed_secret = self.seal_secret(org, &input).await?;
+        self.check_new_issuer(org, &input.issuer).await?;
         let is_new_secret = input.client_secret.is_some();
         let (by, now) = (caller.user.id, context.now());
         let row = StoredProvider {
@@ -372,5 +432,28 @@ mod tests {
         {
             assert_eq!(normal_domain(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn an_address_is_no_domain_of_mail() {
+        let input = ["b.example", "127.0.0.1", "A.example", "a.example"].map(str::to_owned);
+        let mut errors = Vec::new();
+        assert_eq!(check_domains(&input, &mut errors), ["a.example", "b.example"]);
+        let pointers: Vec<String> = errors.into_iter().map(|error| error.pointer).collect();
+        assert_eq!(pointers, ["/domains/1"]);
+    }
+
+    #[test]
+    fn a_group_has_one_role() {
+        let entry = |group: &str, role| GroupRole { group: group.to_owned(), role };
+        let pointers = |roles: &[GroupRole]| {
+            let mut errors = Vec::new();
+            check_roles(roles, &mut errors);
+            errors.into_iter().map(|error| error.pointer).collect::<Vec<_>>()
+        };
+        let same = [entry("a", Role::Owner), entry("A", Role::Viewer), entry("a", Role::Owner)];
+        assert_eq!(pointers(&same), Vec::<String>::new());
+        let both = [entry("a", Role::Owner), entry("b", Role::Owner), entry("a", Role::Viewer)];
+        assert_eq!(pointers(&both), ["/roles/2/group"]);
     }
 }

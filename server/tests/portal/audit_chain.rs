@@ -268,7 +268,13 @@ async fn a_missing_row_a_cut_end_and_a_missing_checkpoint_are_found() {
         log.run("UPDATE audit_checkpoints SET at = at - 1 WHERE number = 1").await;
         assert_eq!(log.fault().await, None, "{engine}");
 
+        assert_eq!(log.fault_from(111, true).await, None, "{engine}");
+        let beyond = log.fault_from(112, true).await.unwrap();
+        assert!(beyond.difference.contains("the log ends at event 110"), "{engine}: {beyond:?}");
+
         log.run("DELETE FROM audit_events WHERE seq > 108").await;
+        let cut = log.fault_from(111, true).await.unwrap();
+        assert_eq!((cut.seq, cut.difference.as_str()), (110, "the row is missing"), "{engine}");
         let (seq, difference) = log.place().await;
         assert!(seq == 109 && difference.contains("it has 110 events"), "{engine}: {difference}");
         // The head is cut too: the last checkpoint remains.
@@ -277,6 +283,10 @@ async fn a_missing_row_a_cut_end_and_a_missing_checkpoint_are_found() {
         log.run(&format!("UPDATE audit_head SET seq = 90, hash = '{end}'")).await;
         let (seq, difference) = log.place().await;
         assert!(seq == 91 && difference.contains("checkpoint 2"), "{engine}: {difference}");
+        for with_last in [true, false] {
+            let cut = log.fault_from(100, with_last).await.unwrap();
+            assert_eq!((cut.seq, cut.difference.as_str()), (99, "the row is missing"), "{engine}");
+        }
         log.run("DELETE FROM audit_events WHERE seq = 30").await;
         assert_eq!(log.place().await, (30, "the row is missing".to_owned()), "{engine}");
     }

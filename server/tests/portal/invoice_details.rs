@@ -117,6 +117,20 @@ async fn an_invoice_has_a_line_for_each_price_and_keeps_its_details() {
 }
 
 #[tokio::test]
+async fn two_rates_of_tax_have_two_names() {
+    for (engine, db, _location) in engines("tax_names").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let path = "/operator/billing-settings";
+        let rate = |name: &str| json!({"name": name, "basis_points": 700});
+        let two = |name: &str| json!({"taxes": [rate("VAT"), rate(name)]});
+        let problem = t.call(&operator, "PUT", path, two("VAT ")).await.problem(422, "request.invalid");
+        assert_eq!(problem["errors"][0]["pointer"], "/taxes/1", "{engine}: {problem}");
+        t.call(&operator, "PUT", path, two("City tax")).await.expect(200);
+    }
+}
+
+#[tokio::test]
 async fn billing_details_are_set_by_owners_and_billing_members_and_audited() {
     for (engine, db, _location) in engines("billing_details").await {
         let t = TestPortal::on(db);

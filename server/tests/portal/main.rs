@@ -126,6 +126,7 @@ mod slugs;
 mod sso;
 mod sso_domains;
 mod sso_ends;
+mod sso_issuers;
 mod sso_mixup;
 mod sso_people;
 mod statements;

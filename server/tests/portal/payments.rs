@@ -263,6 +263,10 @@ async fn auto_recharge_charges_the_saved_card_by_its_rule_and_never_twice() {
         let intent = setup.stripe.pay(&url);
         setup.deliver_event("payment_intent.succeeded", &intent).await;
         put(rule(-1, 10_000_000)).await.problem(422, "request.invalid");
+        // All charges of a day would come at once, and $21.00 would still be below the threshold.
+        let far = put(rule(21_000_001, 10_000_000)).await.problem(422, "request.invalid");
+        assert_eq!(far["errors"][0]["pointer"], "/amount_micros", "{engine}: {far}");
+        put(rule(21_000_000, 10_000_000)).await.expect(200);
         let set = put(rule(5_000_000, 10_000_000)).await.expect(200);
         assert_eq!(
             (&set["card_saved"], &set["auto_recharge"]["amount_micros"]),

@@ -362,8 +362,11 @@ async fn scim_is_for_service_accounts_with_its_scope_alone() {
         scim_error(m.s.t.post(&m.token, &path, entra_user("eve")).await, 404, None, "object.not_found");
         scim_error(m.s.t.get(&Caller::Nobody, &users).await, 401, None, "auth.required");
         scim_error(m.s.t.get(&m.s.owner, &users).await, 403, None, "auth.forbidden");
-        let new = json!({"name": "own", "role": "owner", "scopes": ["scim"]});
-        let made = m.s.t.post(&m.s.owner, &format!("/orgs/{}/tokens", m.s.org), new).await.expect(201);
+        let tokens = format!("/orgs/{}/tokens", m.s.org);
+        let new = |scope: &str| json!({"name": "own", "role": "owner", "scopes": [scope]});
+        let refused = m.s.t.post(&m.s.owner, &tokens, new("scim")).await.problem(422, "request.invalid");
+        assert_eq!(refused["errors"][0]["pointer"], "/scopes", "{engine}: {refused}");
+        let made = m.s.t.post(&m.s.owner, &tokens, new("admin")).await.expect(201);
         let own = Caller::Token(made["secret"].as_str().unwrap().to_owned());
         scim_error(m.s.t.get(&own, &users).await, 403, None, "auth.forbidden");
         // The scope of everything includes no scope beyond the role of the account.

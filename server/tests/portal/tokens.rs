@@ -76,7 +76,15 @@ async fn mint_pair(
     scopes: impl Iterator<Item = ApiScope>,
 ) -> Pair {
     let scopes: Vec<ApiScope> = scopes.collect();
-    let new = json!({"name": "ci", "role": "owner", "scopes": scopes});
+    // Only a service account has the scope of SCIM, and it is no owner.
+    let new = if scopes == [ApiScope::Scim] {
+        let new = json!({"name": "directory", "role": "viewer"});
+        let account = t.post(ada, &format!("/orgs/{org}/service-accounts"), new).await.expect(201);
+        json!({"name": "ci", "role": "viewer", "service_account": account["id"], "scopes": scopes})
+    } else {
+        let own: Vec<ApiScope> = scopes.iter().copied().filter(|scope| *scope != ApiScope::Scim).collect();
+        json!({"name": "ci", "role": "owner", "scopes": own})
+    };
     let of_org = mint(t, ada, &format!("/orgs/{org}/tokens"), new).await;
     let new = json!({"name": "ci", "scopes": scopes});
     Pair { org: of_org, operator: mint(t, operator, "/operator/tokens", new).await }

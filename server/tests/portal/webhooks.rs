@@ -145,6 +145,7 @@ async fn a_webhook_has_a_url_and_known_kinds() {
         json!({"url": url, "kinds": ["job.exploded"]}),
         json!({"url": url, "kinds": ["job.*", "jo*"]}),
         json!({"url": url, "kinds": ["jobs.*"]}),
+        json!({"url": url, "kinds": ["job.*", "*", "job.*"]}),
     ] {
         t.post(&ada, &hooks, bad).await.problem(422, "request.invalid");
     }

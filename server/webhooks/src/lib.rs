@@ -29,6 +29,8 @@ const CONCURRENCY: usize = 8;
 const MAX_TRIES: i64 = 12;
 /// Webhooks of an organization.
 const MAX_WEBHOOKS: usize = 20;
+/// Kinds of events of a webhook.
+const MAX_KINDS: usize = 40;
 /// Characters of an address.
 const MAX_URL_CHARS: usize = 2_048;
 /// Prefixes of the kinds of notices that are also sent by mail.
@@ -42,6 +44,25 @@ fn includes_kind(kinds: &[String], kind: &str) -> bool {
         Some(family) => kind.starts_with(family),
         None => k == kind,
     })
+}
+
+fn check_kinds(kinds: &[String], errors: &mut Vec<FieldError>) {
+    if kinds.is_empty() || kinds.len() > MAX_KINDS {
+        errors.push(FieldError::new(
+            "/kinds",
+            "Enter 1 to 40 kinds of events, such as job.*, budget.passed, or * for all events.",
+        ));
+    }
+    for (index, kind) in kinds.iter().take(MAX_KINDS).enumerate() {
+        let detail = if !is_known_kind(kind) {
+            "No event has this kind. Enter a kind such as job.failed, a family such as job.*, or * for all events."
+        } else if kinds.iter().take(index).any(|other| other == kind) {
+            "This kind is in the list already. Enter each kind once."
+        } else {
+            continue;
+        };
+        errors.push(FieldError::new(format!("/kinds/{index}"), detail));
+    }
 }
 
 /// Seconds until the next try: 10, 20, 40, … up to six hours.
@@ -105,17 +126,7 @@ impl Webhooks {
         } else if let Err(why) = self.transport.check_url(&input.url) {
             errors.push(FieldError::new("/url", why));
         }
-        if input.kinds.is_empty() || input.kinds.len() > 40 {
-            errors.push(FieldError::new(
-                "/kinds",
-                "Enter 1 to 40 kinds of events, such as job.*, budget.passed, or * for all events.",
-            ));
-        }
-        let unknown = input.kinds.iter().take(40).enumerate().filter(|(_, kind)| !is_known_kind(kind));
-        errors.extend(unknown.map(|(index, _)| {
-            let detail = "No event has this kind. Enter a kind such as job.failed, a family such as job.*, or * for all events.";
-            FieldError::new(format!("/kinds/{index}"), detail)
-        }));
+        check_kinds(&input.kinds, &mut errors);
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }

@@ -78,6 +78,13 @@ impl TokenOrder {
             let detail =
                 format!("Your own token lacks the scope {}. Choose scopes within its own.", scope.name());
             errors.push(FieldError::new("/scopes", detail));
+        } else if self.org.is_some()
+            && self.service_account.is_none()
+            && self.scopes.contains(&ApiScope::Scim)
+        {
+            let detail =
+                "The scope scim works for service accounts only. Choose a service account, or other scopes.";
+            errors.push(FieldError::new("/scopes", detail));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use berth_core::admission::amount_text;
 use berth_types::change_requests::{ChangeAction, Outcome};
 use berth_types::ids::{ChangeRequestId, TransferId};
 use berth_types::ledger::{Granted, NewCredits, TransferKind};
@@ -101,7 +102,8 @@ impl Ledger {
                 Err(Problem::invalid_field(&format!("/grants/{n}/{field}"), detail))
             };
             if !(1..=MAX_GRANT_MICROS).contains(&grant.amount_micros) {
-                return invalid("amount_micros", "Enter more than 0 and at most 1,000,000,000.");
+                let range = amount_text(1, MAX_GRANT_MICROS, &self.context.settings.currency);
+                return invalid("amount_micros", &range);
             }
             if grant.memo.chars().count() > 200 || grant.memo.chars().any(char::is_control) {
                 return invalid("memo", "Use at most 200 printable characters.");

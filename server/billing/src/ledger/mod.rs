@@ -2,6 +2,7 @@
 
 pub mod routes;
 
+use berth_core::admission::amount_text;
 use berth_types::Page;
 use berth_types::change_requests::{ChangeAction, ChangeRequest, Outcome};
 use berth_types::ids::{ChangeRequestId, OrgId, TransferId};
@@ -57,10 +58,8 @@ impl Ledger {
         self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
         let gate = Gate::new(&self.context, caller, approved, &input)?;
         if !(1..=MAX_GRANT_MICROS).contains(&input.amount_micros) {
-            return Err(Problem::invalid_field(
-                "/amount_micros",
-                "Enter more than 0 and at most 1,000,000,000.",
-            ));
+            let detail = amount_text(1, MAX_GRANT_MICROS, &self.context.settings.currency);
+            return Err(Problem::invalid_field("/amount_micros", detail));
         }
         if input.memo.chars().count() > 200 || input.memo.chars().any(char::is_control) {
             return Err(Problem::invalid_field("/memo", "Use at most 200 printable characters."));
@@ -110,10 +109,8 @@ impl Ledger {
         self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
         let gate = Gate::new(&self.context, caller, approved, &input)?;
         if !(1..=MAX_GRANT_MICROS).contains(&input.amount_micros) {
-            return Err(Problem::invalid_field(
-                "/amount_micros",
-                "Enter more than 0 and at most 1,000,000,000.",
-            ));
+            let detail = amount_text(1, MAX_GRANT_MICROS, &self.context.settings.currency);
+            return Err(Problem::invalid_field("/amount_micros", detail));
         }
         let memo = input.memo.trim().to_owned();
         if memo.is_empty() || input.memo.chars().count() > 200 || memo.chars().any(char::is_control) {
@@ -227,7 +224,8 @@ impl Ledger {
         let gate = Gate::new(&self.context, caller, approved, &input)?;
         let micros = input.credit_limit_micros;
         if !(0..=MAX_GRANT_MICROS).contains(&micros) {
-            return Err(Problem::invalid_field("/credit_limit_micros", "Enter 0 to 1,000,000,000."));
+            let detail = amount_text(0, MAX_GRANT_MICROS, &self.context.settings.currency);
+            return Err(Problem::invalid_field("/credit_limit_micros", detail));
         }
         let currency = self.context.settings.currency.clone();
         let limit = money_text(micros, &currency);

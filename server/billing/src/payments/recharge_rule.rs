@@ -8,7 +8,7 @@ use berth_types::quotas::AuditEvent;
 use futures::FutureExt;
 
 use super::{MAX_UNITS, Payments};
-use berth_foundation::{Caller, Right};
+use berth_foundation::{Caller, Context, Right};
 use berth_store as store;
 use berth_store::payments::StoredProfile;
 
@@ -23,6 +23,28 @@ const fn rule_of(profile: &StoredProfile) -> AutoRecharge {
 /// A rule as JSON text for the audit log.
 fn rule_text(rule: &AutoRecharge) -> Result<String, Problem> {
     serde_json::to_string(rule).map_err(|_| Problem::internal())
+}
+
+/// Refuses a rule whose charges of a day leave the available money below the threshold: all of them would come at once,
+/// day after day, and the threshold would decide nothing. A smaller amount than the threshold fits an organization that
+/// has about as much as the threshold and uses less than the charges of a day.
+async fn check_reach(context: &Context, org: OrgId, rule: AutoRecharge) -> Result<(), Problem> {
+    let mut conn = context.db.read().await?;
+    let available = store::ledger::available(&mut conn.tx(), org).await?;
+    drop(conn);
+    let a_day = rule.amount_micros.saturating_mul(rule.most_a_day);
+    if available.saturating_add(a_day) >= rule.below_micros {
+        return Ok(());
+    }
+    let currency = &context.settings.currency;
+    let detail = format!(
+        "{} is available, and {} times {} a day leaves it below the threshold of {}, so the charges of each day would come at once. Enter a larger amount or a lower threshold.",
+        money_text(available, currency),
+        rule.most_a_day,
+        money_text(rule.amount_micros, currency),
+        money_text(rule.below_micros, currency)
+    );
+    Err(Problem::invalid_field("/amount_micros", detail))
 }
 
 impl Payments {
@@ -44,7 +66,7 @@ impl Payments {
     /// Sets the rule for automatic charges of the saved card.
     ///
     /// # Errors
-    /// No card is saved, or a number is out of its range.
+    /// No card is saved, a number is out of its range, or the charges of a day do not reach the threshold.
     pub async fn set_auto_recharge(
         &self,
         caller: &Caller,
@@ -69,6 +91,9 @@ impl Payments {
         }
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
+        }
+        if is_on {
+            check_reach(&self.context, org, rule).await?;
         }
         let (event, after) = (self.rule_event(caller, org, rule), rule_text(&rule)?);
         let known = self.context.db.write(move |tx| {

@@ -1,5 +1,6 @@
 //! Requests for credit: their limits, and the credit of a grant.
 
+use berth_core::admission::amount_text;
 use berth_foundation::{Context, OperatorAct, unverified};
 use berth_store::ledger::Posting;
 use berth_store::{self as store, StoreError, Tx, WriteError};
@@ -14,9 +15,9 @@ use berth_types::quotas::{AuditEvent, DecideQuotaRequest, Limits, QuotaRequest};
 const MAX_CREDIT_MICROS: i64 = 1_000_000_000_000_000;
 
 /// Adds the error of an invalid amount.
-pub(super) fn check(credit_micros: Option<i64>, errors: &mut Vec<FieldError>) {
+pub(super) fn check(credit_micros: Option<i64>, currency: &str, errors: &mut Vec<FieldError>) {
     if credit_micros.is_some_and(|micros| !(1..=MAX_CREDIT_MICROS).contains(&micros)) {
-        errors.push(FieldError::new("/credit_micros", "Enter more than 0 and at most 1,000,000,000."));
+        errors.push(FieldError::new("/credit_micros", amount_text(1, MAX_CREDIT_MICROS, currency)));
     }
 }
 
@@ -108,7 +109,9 @@ mod tests {
     fn an_amount_is_positive_and_at_most_a_billion() {
         let refused = |micros: Option<i64>| {
             let mut errors = Vec::new();
-            check(micros, &mut errors);
+            check(micros, "USD", &mut errors);
+            let text = "Enter $0.000001 to $1,000,000,000.00.";
+            assert!(errors.iter().all(|error| error.detail == text), "{errors:?}");
             !errors.is_empty()
         };
         for (micros, expected) in [
