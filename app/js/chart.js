@@ -311,7 +311,8 @@ export class LiveChart {
     return {
       width,
       height,
-      padding: [8, 8, 0, 0],
+      // The label at the end of the time axis is centred there, so it needs half of its width beside the plot.
+      padding: [8, 26, 0, 0],
       legend: { show: false },
       // Splits of the axis are at full hours and days of the zone.
       tzDate: (seconds) => {

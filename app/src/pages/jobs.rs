@@ -257,8 +257,10 @@ fn table(
 /// Returns the cells of a job after its check box.
 fn cells(job: &Job, decimals: usize, runs: bool) -> AnyView {
     let started = match job.started_at {
-        Some(at) => view! { <When at=at/> }.into_any(),
-        None => view! { <When at=job.created_at/><span class="table__sub">"submitted"</span> }.into_any(),
+        Some(at) => view! { <WhenInLines at=at/> }.into_any(),
+        None => {
+            view! { <WhenInLines at=job.created_at/><span class="table__sub">"submitted"</span> }.into_any()
+        }
     };
     let run_time = if job.metered_ms > 0 { duration_text(job.metered_ms) } else { "–".to_owned() };
     let by = job.created_by.clone();

@@ -121,10 +121,9 @@ pub fn board_cell(job: &Job) -> AnyView {
     let tiles = vec![own_tile(device, &job.name, String::new())];
     let cells = board_cells(device);
     let shared = device.gpu_milli.is_some();
-    let mut place = format!("{} / {}", device.node_name, device.gpu_index);
-    if job.devices.len() > 1 {
-        place = format!("{place} and {} more", job.devices.len() - 1);
-    }
+    let place = format!("{} / {}", device.node_name, device.gpu_index);
+    let more = job.devices.len() - 1;
+    let more = (more > 0).then(|| view! { <span class="table__sub">{format!("and {more} more")}</span> });
     view! {
         <td role="cell" data-label="Board">
             <span class="row">
@@ -137,6 +136,7 @@ pub fn board_cell(job: &Job) -> AnyView {
                 />
                 <span class="quiet nowrap">{place}</span>
             </span>
+            {more}
         </td>
     }
     .into_any()

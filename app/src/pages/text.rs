@@ -2,7 +2,8 @@
 //!
 //! Pure: without a clock and without components.
 
-use berth_types::jobs::{CheckpointSignal, JobState, Network, Priority, Topology};
+use berth_types::jobs::{CheckpointSignal, Job, JobState, Network, Priority, Topology};
+use berth_types::money::{money_text, per_hour_micros};
 pub use berth_types::money::{price_text, rate_text, signed_money, ticking_money, typed_amount};
 use berth_types::time::duration_text;
 
@@ -63,6 +64,15 @@ pub fn offering_text(slug: &str, count: u32) -> String {
 pub fn gib(mib: i64) -> String {
     let tenths = mib.max(0).saturating_mul(10).saturating_add(512) / 1_024;
     if tenths % 10 == 0 { (tenths / 10).to_string() } else { format!("{}.{}", tenths / 10, tenths % 10) }
+}
+
+/// Returns the price of a job an hour: with all its digits for one device.
+pub fn hourly_text(job: &Job) -> String {
+    let hourly = per_hour_micros(job.nano_per_second).unwrap_or(i64::MAX);
+    match (job.nodes, job.count) {
+        (1, 1) => money_text(hourly, &job.currency),
+        _ => price_text(hourly, &job.currency),
+    }
 }
 
 /// Returns the name of a state: `timed out` for `timed_out`.

@@ -41,7 +41,12 @@ fn page(object: &BlockingObject) -> Option<String> {
 fn object_text(object: &BlockingObject, zone: Zone) -> String {
     let mut parts = Vec::new();
     parts.extend(object.state.map(state_text));
-    parts.extend(object.devices.first().map(device_text));
+    parts.extend(object.devices.first().map(|first| match object.devices.len() {
+        1 => device_text(first),
+        2 => format!("{} and 1 more", device_text(first)),
+        // The portal names only some of many devices.
+        _ => format!("{} and others", device_text(first)),
+    }));
     match (object.kind, object.starts_at, object.ends_by) {
         (BlockingKind::Job, _, Some(end)) => parts.push(format!("ends by {}", zone.minute(end))),
         (_, Some(start), Some(end)) => {
@@ -153,6 +158,20 @@ mod tests {
             object_text(&found[0], Zone::Utc),
             "running · ends by 2026-11-22 09:00 UTC · its end frees a place"
         );
+        let device = |gpu: u32| {
+            serde_json::from_value::<berth_types::jobs::Device>(json!({
+                "node": "node_00000000000000000000000001", "node_name": "quay-2", "gpu_uuid": "GPU",
+                "gpu_index": gpu, "cells": 8,
+            }))
+            .unwrap()
+        };
+        for (gpus, place) in
+            [(1, "quay-2, GPU 0"), (2, "quay-2, GPU 0 and 1 more"), (4, "quay-2, GPU 0 and others")]
+        {
+            let gang = BlockingObject { devices: (0..gpus).map(device).collect(), ..found[0].clone() };
+            let text = object_text(&gang, Zone::Utc);
+            assert!(text.starts_with(&format!("running · {place} · ends by")), "{text}");
+        }
         assert_eq!((page(&found[1]), found[1].name.as_str()), (None, ""));
         assert_eq!(object_text(&found[1], Zone::Utc), "2026-11-22 09:00 UTC to 2026-11-22 10:00 UTC");
     }

@@ -57,6 +57,19 @@ pub fn When(at: Timestamp) -> impl IntoView {
     view! { <time datetime=exact.clone() title=exact>{move || zone.get().minute(at)}</time> }
 }
 
+/// A time like [`When`], with its date and its time of day on a line each where one line has no room.
+#[component]
+pub fn WhenInLines(at: Timestamp) -> impl IntoView {
+    let (exact, zone) = (at.to_string(), use_zone());
+    let lines = move || {
+        let text = zone.get().minute(at);
+        let (date, time) = text.split_once(' ').unwrap_or((text.as_str(), ""));
+        let (date, time) = (date.to_owned(), time.to_owned());
+        view! { <span class="nowrap">{date}</span> " " <span class="nowrap">{time}</span> }
+    };
+    view! { <time datetime=exact.clone() title=exact>{lines}</time> }
+}
+
 /// Runs `work` once after `ms` milliseconds, unless the calling effect runs again first.
 pub fn later(ms: u64, work: impl FnOnce() + 'static) {
     if let Ok(handle) = set_timeout_with_handle(work, Duration::from_millis(ms)) {

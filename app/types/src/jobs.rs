@@ -391,6 +391,9 @@ pub struct Job {
     /// The reason of a bad end; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
+    /// The rank whose end failed a job on several nodes; absent for other ends and in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_rank: Option<u32>,
     /// Metered milliseconds of all attempts.
     pub metered_ms: i64,
     /// The charge so far in micro-units of the currency.

@@ -202,6 +202,9 @@ fn check_labels(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
                 &pointer_to("/labels", key),
                 "The key and the value of a label have at most 63 printable characters.",
             );
+        } else if key.contains('=') {
+            // A filter has the label as `key=value`.
+            refuse(&pointer_to("/labels", key), "The key of a label has no =.");
         }
     }
 }

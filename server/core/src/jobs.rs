@@ -86,6 +86,8 @@ pub enum MachineEvent {
         outcome: Outcome,
         /// The job is queued again ([`is_retried`]), unless it was cancelled or halted.
         again: bool,
+        /// The rank whose end this is; `None` for an attempt with one rank.
+        rank: Option<u32>,
     },
 }
 
@@ -313,8 +315,8 @@ impl Machine {
                 let finish = Effect::Finish { exit_code: None, failure: Some(halted()) };
                 Ok((Self::Ended(JobState::Cancelled), vec![Effect::Settle, finish]))
             }
-            (machine, End { outcome, .. }) => {
-                let (state, exit_code, failure) = final_state(machine, outcome);
+            (machine, End { outcome, rank, .. }) => {
+                let (state, exit_code, failure) = final_state(machine, outcome, rank);
                 let finish = Effect::Finish { exit_code, failure };
                 Ok((Self::Ended(state), vec![Effect::Settle, finish, Effect::WakeNode]))
             }
@@ -334,8 +336,35 @@ impl Machine {
     }
 }
 
+/// A text about the end of a rank, with the number of the rank once. `None` stands for an attempt with one rank.
+pub fn with_rank(rank: Option<u32>, text: String) -> String {
+    match rank {
+        Some(rank) if !text.starts_with(&format!("Rank {rank} ")) => format!("Rank {rank}: {text}"),
+        _ => text,
+    }
+}
+
+/// True if a failure is the end of this rank.
+pub fn is_of_rank(failure: &Failure, rank: u32) -> bool {
+    let rest = failure.detail.strip_prefix(&format!("Rank {rank}"));
+    rest.is_some_and(|rest| rest.starts_with([':', ' ']))
+}
+
+/// The failure of a rank.
+fn rank_failure(failure: Failure, rank: Option<u32>) -> Failure {
+    Failure { code: failure.code, detail: with_rank(rank, failure.detail) }
+}
+
 /// The final state of a job with its exit code and its failure.
-fn final_state(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Failure>) {
+fn final_state(
+    machine: Machine,
+    outcome: Outcome,
+    rank: Option<u32>,
+) -> (JobState, Option<i32>, Option<Failure>) {
+    let outcome = match outcome {
+        Outcome::Failed(failure) => Outcome::Failed(rank_failure(failure, rank)),
+        ended => ended,
+    };
     match (machine, outcome) {
         (_, Outcome::TimedOut { code })
         | (Machine::Stopping { cause: StopCause::TimedOut, .. }, Outcome::Exited { code }) => {
@@ -381,7 +410,9 @@ fn final_state(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Op
             let failure = Failure { code: "job.preempted".to_owned(), detail: detail.to_owned() };
             (JobState::Failed, Some(code), Some(failure))
         }
-        (_, Outcome::Exited { code }) => (JobState::Failed, Some(code), Some(exit_failure(code))),
+        (_, Outcome::Exited { code }) => {
+            (JobState::Failed, Some(code), Some(rank_failure(exit_failure(code), rank)))
+        }
         (_, Outcome::Failed(failure)) => (JobState::Failed, None, Some(failure)),
     }
 }

@@ -83,9 +83,9 @@ pub(super) fn why_ask_impossible(engine: &Engine, ask: &Ask, able: &[NodeIx]) ->
         return Some(blocker);
     }
     if able.len() < ask.nodes as usize
-        && let Some(boards) = in_other_mode(engine, ask)
+        && let Some(blocker) = in_other_mode(engine, ask, able)
     {
-        return Some(Blocker::Mode { boards });
+        return Some(blocker);
     }
     let (count, nodes) = most(engine, ask, able);
     let open = without_network(ask);
@@ -205,10 +205,9 @@ fn waits_for_ports(engine: &Engine, ask: &Ask) -> bool {
     whole.count() >= ask.nodes as usize
 }
 
-/// The number of boards that would suit in the other MIG mode, if their nodes suffice.
-fn in_other_mode(engine: &Engine, ask: &Ask) -> Option<u32> {
-    let mut boards = 0;
-    let mut nodes = 0;
+/// The blocker of boards that would suit in the other MIG mode; those on too few nodes count only if no node is able.
+fn in_other_mode(engine: &Engine, ask: &Ask, able: &[NodeIx]) -> Option<Blocker> {
+    let (mut boards, mut nodes) = (0, 0);
     for index in place::all_nodes(engine) {
         let Some(view) = engine.cluster.view_empty_in_other_mode(index) else { continue };
         if engine.finder.offer(&engine.cluster, &view, &ask.shape).is_some() {
@@ -216,7 +215,9 @@ fn in_other_mode(engine: &Engine, ask: &Ask) -> Option<u32> {
             boards += view.gpus().iter().filter(|g| ask.shape.fits_gpu(g, engine.cluster.models())).count();
         }
     }
-    (nodes >= ask.nodes && boards > 0).then(|| u32::try_from(boards).unwrap_or(u32::MAX))
+    let most_nodes = (nodes < ask.nodes).then_some(nodes);
+    let boards = u32::try_from(boards).unwrap_or(u32::MAX);
+    (boards > 0 && (most_nodes.is_none() || able.is_empty())).then_some(Blocker::Mode { boards, most_nodes })
 }
 
 /// The most devices a node that an empty cluster offers, and the most nodes with the requested devices.

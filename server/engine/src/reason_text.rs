@@ -98,6 +98,18 @@ fn none_text(count: u32, nodes: u32, request: &RequestSummary) -> (&'static str,
     )
 }
 
+/// The text of boards in the other MIG mode; `most_nodes` are their nodes if the request asks for more.
+fn mode_text(boards: u32, most_nodes: Option<u32>, device: &str) -> (&'static str, String, String) {
+    let has = plural(boards, "board has", "boards have");
+    let fewer = |n: u32| format!("request at most {n} {} and ", plural(n, "node", "nodes"));
+    let fewer = most_nodes.map(fewer).unwrap_or_default();
+    (
+        "capacity.mode",
+        format!("{boards} {has} {device} only in the other MIG mode, which needs a reset of the board."),
+        format!("Choose another offering, or {fewer}ask the operator for a change of the MIG mode."),
+    )
+}
+
 /// The text of a promise to others, at present or from `begins` on.
 fn promised_text(begins: Timestamp, now: Timestamp) -> (&'static str, String, String) {
     if begins <= now {
@@ -258,14 +270,7 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
         Blocker::Dependency(jobs) => dependency_text(jobs),
         Blocker::Volume(held) => volume_text(held),
         Blocker::Booking(_, blocker) => reservation_text(*blocker, now),
-        Blocker::Mode { boards } => (
-            "capacity.mode",
-            format!(
-                "{boards} {} {device} only in the other MIG mode, which needs a reset of the board.",
-                plural(*boards, "board has", "boards have"),
-            ),
-            "Choose another offering, or ask the operator for a change of the MIG mode.".to_owned(),
-        ),
+        Blocker::Mode { boards, most_nodes } => mode_text(*boards, *most_nodes, &device),
         Blocker::None { count, nodes } => none_text(*count, *nodes, request),
         Blocker::Busy { nodes } => (
             "capacity.busy",

@@ -23,8 +23,8 @@ pub enum Blocker {
     Booking(BookingId, ReservationBlocker),
     /// The cloud has no such boards, or too few together: at most `count` devices a node and `nodes` nodes.
     None { count: u32, nodes: u32 },
-    /// These boards would suit in the other MIG mode, which only a reset changes.
-    Mode { boards: u32 },
+    /// These boards would suit in the other MIG mode, which only a reset changes; on too few nodes with `most_nodes`.
+    Mode { boards: u32, most_nodes: Option<u32> },
     /// These suitable nodes have no free place now.
     Busy { nodes: u32 },
     /// These nodes have boards, but too few processors or too little memory: at this time (`temporary`) or in

@@ -205,8 +205,14 @@ fn a_request_that_no_node_could_ever_hold_is_known_at_once() {
         assert_eq!(e.why_impossible(possible, org(1)).unwrap(), None);
         assert_eq!(
             e.why_impossible(impossible, org(1)).unwrap().unwrap().blockers,
-            [Blocker::Mode { boards: 1 }]
+            [Blocker::Mode { boards: 1, most_nodes: None }]
         );
+        // A request for more nodes than have such boards has the same reason.
+        let wider = Request { nodes: 2, ..impossible.clone() };
+        if wider.device != DeviceRequest::Share(500) {
+            let why = e.why_impossible(&wider, org(1)).unwrap().unwrap();
+            assert_eq!(why.blockers, [Blocker::Mode { boards: 1, most_nodes: Some(1) }]);
+        }
     }
 }
 

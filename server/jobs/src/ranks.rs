@@ -1,9 +1,9 @@
 //! The ranks of an attempt: the end of each, the end of the attempt, and the environment of its processes.
 
-use berth_core::jobs::{MachineEvent, Outcome, StopCause, idle_text, is_retried};
+use berth_core::jobs::{MachineEvent, Outcome, StopCause, idle_text, is_of_rank, is_retried, with_rank};
 use berth_types::gangs::{GANG_INTERFACE, rank_address};
 use berth_types::ids::NodeId;
-use berth_types::jobs::CheckpointSignal;
+use berth_types::jobs::{CheckpointSignal, Failure};
 
 use crate::assignments::StopSignal;
 use crate::reports::AttemptReport;
@@ -41,10 +41,17 @@ fn end_detail(end: &RankEnd) -> String {
 
 /// The end of an attempt: the first bad end of a rank, or else the first end. The number of the rank comes
 /// with it if there are several ranks.
-fn deciding_end(ranks: &[StoredAttempt]) -> Option<(Option<i64>, &RankEnd)> {
+fn deciding_end(ranks: &[StoredAttempt]) -> Option<(Option<u32>, &RankEnd)> {
     let ends = ranks.iter().filter_map(|row| Some((row, row.outcome.as_deref()?)));
     let (row, end) = ends.min_by_key(|(row, end)| (end.is_success(), row.ended_at, row.rank))?;
-    Some(((ranks.len() > 1).then_some(row.rank), end))
+    let rank = u32::try_from(row.rank).ok();
+    Some((rank.filter(|_| ranks.len() > 1), end))
+}
+
+/// The rank whose end is the failure of its job; `None` for a job on one node and for a failure of another cause.
+pub fn failed_rank(failure: Option<&Failure>, ranks: &[StoredAttempt]) -> Option<u32> {
+    let (rank, _) = deciding_end(ranks)?;
+    rank.filter(|rank| failure.is_some_and(|failure| is_of_rank(failure, *rank)))
 }
 
 /// The event of a job, with its text, that follows from the end of a rank.
@@ -55,16 +62,15 @@ pub fn ended_event(
     ended: &StoredAttempt,
 ) -> Option<(MachineEvent, String)> {
     let (rank, end) = deciding_end(ranks)?;
-    let with_rank = |text: String| rank.map_or(text.clone(), |rank| format!("Rank {rank}: {text}"));
     if !ranks.iter().all(|r| r.ended) {
         // After a good end of one rank the attempt waits for the others.
-        return (rank == Some(ended.rank) && !end.is_success()).then(|| {
-            let detail = format!("{} The other ranks are stopped.", with_rank(end_detail(end)));
+        return (rank.map(i64::from) == Some(ended.rank) && !end.is_success()).then(|| {
+            let detail = format!("{} The other ranks are stopped.", with_rank(rank, end_detail(end)));
             (MachineEvent::RankFailed { attempt: number }, detail)
         });
     }
     let retry = job.spec.retry.as_ref();
-    let (outcome, mut detail) = (end_outcome(end), with_rank(end_detail(end)));
+    let (outcome, mut detail) = (end_outcome(end), with_rank(rank, end_detail(end)));
     let stop = job.stop_cause();
     let time_left = job.metered_ms < job.max_duration_s.saturating_mul(1_000);
     let retries = u32::try_from(job.retries).unwrap_or(u32::MAX);
@@ -82,7 +88,7 @@ pub fn ended_event(
     } else if again && retry.is_none() && !is_stopped && !is_displaced {
         detail = format!("{detail} The attempt costs nothing, and the job is queued again for other nodes.");
     }
-    Some((MachineEvent::End { attempt: number, outcome, again }, detail))
+    Some((MachineEvent::End { attempt: number, outcome, again, rank }, detail))
 }
 
 /// The stop signal of an attempt; `None` selects the worker's defaults. A preempted or drained attempt may

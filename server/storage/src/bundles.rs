@@ -16,7 +16,7 @@ use crate::allowance::StorageLimits;
 use crate::files::{
     BundleInput, HandOvers, OfferedBundle, known_artifacts, register_artifacts, verified_contents,
 };
-use crate::volumes::{known_files, register_files};
+use crate::volumes::{known_files, publish_refused, register_files};
 
 /// Receives bundles of small files from workers.
 #[derive(Clone)]
@@ -53,13 +53,14 @@ impl Bundles {
             let (bundle, input) = (offered.clone(), input.clone());
             async move {
                 match &bundle.volume {
-                    None => register_artifacts(tx, node, &bundle, &input).await,
+                    None => Ok((register_artifacts(tx, node, &bundle, &input).await?, None)),
                     Some(volume) => register_files(tx, node, &bundle, *volume, &input).await,
                 }
             }
             .boxed()
         });
-        let expected = registering.await?;
+        let (expected, refused) = registering.await?;
+        publish_refused(&self.context, refused);
         let (checked, ids) = (bundle.clone(), expected.clone());
         let checking = tokio::task::spawn_blocking(move || verified_contents(&checked, &ids));
         let mut files = checking.await.map_err(|_| Problem::internal())?;

@@ -150,9 +150,11 @@ async fn the_failure_of_one_rank_stops_all_ranks() {
     let job = setup.submit(json!({"script": script, "max_duration_s": 600})).await;
     let done = setup.portal.until_ended(&job).await;
     assert_eq!((&done["state"], &done["exit_code"]), (&json!("failed"), &json!(5)), "{done}");
+    let detail = "Rank 1: The process ended with exit code 5.";
+    assert_eq!((&done["failure"]["detail"], &done["failed_rank"]), (&json!(detail), &json!(1)), "{done}");
     let path = format!("/orgs/{}/jobs/{job}/events?after=0", setup.portal.org);
     let events = setup.portal.t.get(&setup.portal.ada, &path).await.expect(200).to_string();
-    assert!(events.contains("Rank 1: The process ended with exit code 5."), "{events}");
+    assert!(events.contains(detail), "{events}");
     assert_eq!(setup.log(&job, 0).await, "waiting\n");
     assert!(done["metered_ms"].as_i64().unwrap() < 60_000, "{done}");
     setup.portal.assert_settled(&done).await;

@@ -54,11 +54,15 @@ fn requests_of_owners(org: &str) -> Vec<Invalid> {
         "name": "train", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 60,
         "retry": {"max": 1, "on": on},
     });
+    let labelled = json!({
+        "name": "train", "offering": "h100-80gb", "command": ["true"], "labels": {"a=b": "c"},
+    });
     let stop = |field: &str, text: &str| json!({"filter": {field: text}, "expected": 0});
     let mut limits = json!({"limits": {"devices": {}}, "reason": "a deadline"});
     limits["limits"]["devices"][text(101)] = json!(1);
     vec![
         ("POST", path("jobs"), job, "/retry/on"),
+        ("POST", path("jobs"), labelled, "/labels/a=b"),
         ("POST", path("jobs/stop"), stop("name", &text(101)), "/filter/name"),
         ("POST", path("jobs/stop"), stop("created_by", ""), "/filter/created_by"),
         ("POST", path("jobs/stop"), stop("created_by", "a\tb"), "/filter/created_by"),

@@ -169,12 +169,13 @@ async fn the_text_of_a_growing_log_ends_and_breaks_off_at_the_sign_out() {
     let spec = json!({"name": "train", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 60});
     let made = setup.t.post(&setup.ada, &format!("/orgs/{}/jobs", setup.org), spec).await.expect(201);
     let job = made["id"].as_str().unwrap();
-    let file = setup.t.portal.recordings.log(job.parse().unwrap(), 1, 0);
+    // The job waits, so it has no attempt yet.
+    let file = setup.t.portal.recordings.log(job.parse().unwrap(), 0, 0);
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(&file, vec![b'a'; BYTES]).unwrap();
     let Caller::Cookie(cookie) = &setup.ada else { panic!("a person") };
     let open = async || {
-        let uri = format!("/api/v1/orgs/{}/jobs/{job}/logs?attempt=1", setup.org);
+        let uri = format!("/api/v1/orgs/{}/jobs/{job}/logs", setup.org);
         let request = Request::builder().uri(uri).header("cookie", cookie).body(Body::empty()).unwrap();
         let answer = setup.t.router.clone().oneshot(request).await.unwrap();
         assert_eq!(answer.status(), 200);
@@ -204,4 +205,36 @@ async fn the_text_of_a_growing_log_ends_and_breaks_off_at_the_sign_out() {
     };
     let broken = tokio::time::timeout(std::time::Duration::from_secs(20), broken).await;
     assert!(broken.expect("the answer goes on"), "a cut log is no whole log");
+}
+
+#[tokio::test]
+async fn a_rank_or_an_attempt_that_a_job_does_not_have_is_refused() {
+    for (engine, db, _location) in engines("log_ranks").await {
+        let setup = IdlePortal::on(db).await;
+        let spec =
+            json!({"name": "train", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 60});
+        let jobs = format!("/orgs/{}/jobs", setup.org);
+        let made = setup.t.post(&setup.ada, &jobs, spec).await.expect(201);
+        let log = format!("{jobs}/{}/logs", made["id"].as_str().unwrap());
+        let check = async |query: &str, refused: &str| {
+            let reply = setup.t.get(&setup.ada, &format!("{log}?{query}")).await;
+            if refused.is_empty() {
+                reply.expect(200);
+            } else {
+                let problem = reply.problem(422, "request.invalid");
+                assert_eq!(problem["errors"][0]["pointer"], refused, "{engine} {query}: {problem}");
+            }
+        };
+        for (query, refused) in
+            [("rank=0", ""), ("rank=1", "/rank"), ("attempt=0", ""), ("attempt=1", "/attempt")]
+        {
+            check(query, refused).await;
+        }
+        setup.t.portal.scheduler.pass().await.unwrap();
+        for (query, refused) in
+            [("attempt=0", "/attempt"), ("attempt=1", ""), ("attempt=2", "/attempt"), ("rank=63", "/rank")]
+        {
+            check(query, refused).await;
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Tests of volumes under jobs: hand-overs of new versions, and files in a bucket.
 
 use crate::bucket::{BucketState, FakeBucket};
-use crate::common::TestPortal;
 use crate::common::left_out::left_out;
+use crate::common::{TestPortal, engines};
 use crate::relay::Relay;
 use crate::volumes::{put, raw, until_stored};
 use crate::worker_portal::{WorkerPortal, eventually, without_worker};
@@ -147,22 +147,37 @@ async fn a_second_start_on_a_node_needs_no_file_from_the_portal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hand_over_beyond_the_volume_limit_changes_nothing_and_leaves_a_note() {
-    let setup = WorkerPortal::open().await;
-    let volumes = format!("/orgs/{}/volumes", setup.org);
-    let volume = format!("{volumes}/data");
-    setup.t.post(&setup.ada, &volumes, json!({"name": "data", "max_bytes": 1_000})).await.expect(201);
-    put(&setup.t, &setup.ada, &volume, "a", b"a").await;
-    let script = "cd $BERTH_VOLUME_DATA && rm a && for n in 1 2 3; do head -c 400 /dev/urandom > $n; done";
-    let job = with_volume(&setup, "rw", script).await;
-    assert_eq!(setup.until_ended(&job).await["state"], "succeeded");
-    setup.until_all_free().await;
-    let given = setup.job(&job).await["volumes"][0].clone();
-    assert!(given["note"].as_str().unwrap().contains("limit of the volume is 1000 bytes"), "{given}");
-    assert_eq!(given["kept_version"], Value::Null, "{given}");
-    let now = setup.t.get(&setup.ada, &volume).await.expect(200);
-    assert_eq!((&now["version"], &now["files"]), (&json!(1), &json!(1)), "{now}");
-    // The files of the failed hand-over are removed.
-    until_stored(&setup.t, 1).await;
+    for (engine, db, _location) in engines("volume_limit").await {
+        let setup = WorkerPortal::on(TestPortal::on(db)).await;
+        let volumes = format!("/orgs/{}/volumes", setup.org);
+        let volume = format!("{volumes}/data");
+        setup.t.post(&setup.ada, &volumes, json!({"name": "data", "max_bytes": 1_000})).await.expect(201);
+        put(&setup.t, &setup.ada, &volume, "a", b"a").await;
+        let script =
+            "cd $BERTH_VOLUME_DATA && rm a && for n in 1 2 3; do head -c 400 /dev/urandom > $n; done";
+        let job = with_volume(&setup, "rw", script).await;
+        assert_eq!(setup.until_ended(&job).await["state"], "succeeded");
+        setup.until_all_free().await;
+        let ended = setup.job(&job).await;
+        let given = &ended["volumes"][0];
+        let note = given["note"].as_str().unwrap();
+        assert!(note.contains("limit of the volume is 1000 bytes"), "{engine}: {given}");
+        assert_eq!(given["kept_version"], Value::Null, "{engine}: {given}");
+        let events =
+            setup.t.get(&setup.ada, &format!("/orgs/{}/jobs/{job}/events", setup.org)).await.expect(200);
+        let events = events["items"].as_array().unwrap();
+        let detail = json!(format!("The files for the volume data were not kept. {note}"));
+        assert_eq!(
+            events.iter().filter(|event| event["detail"] == detail).count(),
+            1,
+            "{engine}: {events:?}"
+        );
+        assert_eq!(events.last().unwrap()["seq"], ended["generation"], "{engine}: {events:?}");
+        let now = setup.t.get(&setup.ada, &volume).await.expect(200);
+        assert_eq!((&now["version"], &now["files"]), (&json!(1), &json!(1)), "{now}");
+        // The files of the failed hand-over are removed.
+        until_stored(&setup.t, 1).await;
+    }
 }
 
 /// Starts a portal with one worker behind a relay with a round trip of 50 ms.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use berth_types::ids::JobId;
 use berth_types::jobs::{Job, JobState, NewJob};
 use berth_types::metrics::Metrics;
-use berth_types::money::{column_decimals, column_text, per_hour_micros, price_text, signed_column_text};
+use berth_types::money::{column_decimals, column_text, signed_column_text};
 use berth_types::time::{Timestamp, duration_text};
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +16,8 @@ use super::super::launch::stored_draft::is_secret;
 use super::super::rows::device_text;
 use super::super::shell_words::join;
 use super::super::text::{
-    counted, limit_text, network_text, number, offering_text, priority_text, size_text, state_text,
-    topology_text,
+    counted, hourly_text, limit_text, network_text, number, offering_text, priority_text, size_text,
+    state_text, topology_text,
 };
 use super::super::usage::text::device_hours;
 use super::lines::Quantity;
@@ -319,10 +319,7 @@ fn times_and_cost(jobs: Jobs<'_>) -> Vec<Row> {
         }),
         Row::figures("Run time of all attempts", jobs, |one| Some(duration_text(one.job.metered_ms))),
         Row::figures("Device-hours", jobs, |one| Some(device_hours(device_ms(&one.job)))),
-        Row::figures("Price an hour", jobs, |one| {
-            let hourly = per_hour_micros(one.job.nano_per_second).unwrap_or(i64::MAX);
-            Some(price_text(hourly, &one.job.currency))
-        }),
+        Row::figures("Price an hour", jobs, |one| Some(hourly_text(&one.job))),
         cost,
         difference,
     ]

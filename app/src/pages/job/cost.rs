@@ -6,12 +6,12 @@
 use berth_types::documents::surcharge_text;
 use berth_types::events::JobCost;
 use berth_types::jobs::{Job, JobState};
-use berth_types::money::{money_text, per_hour_micros, reserved_text};
+use berth_types::money::{money_text, reserved_text};
 use berth_types::time::duration_text;
 use leptos::prelude::*;
 
 use super::super::parts::{interval, now_ms};
-use super::super::text::{charge, grouped, limit_text, price_text, rate_text, ticking_money};
+use super::super::text::{charge, grouped, hourly_text, limit_text, rate_text, ticking_money};
 use super::LiveJob;
 use crate::ui::*;
 
@@ -167,12 +167,11 @@ pub fn CostFigures(
 
 /// Returns `at $2.99/h, price version 1`, with the surcharge of a promise.
 fn rate_note(job: &Job) -> String {
-    let hourly = per_hour_micros(job.nano_per_second).unwrap_or(i64::MAX);
     let surcharge = match job.surcharge_basis_points {
         0 => String::new(),
         points => format!(", with {} for a promise", surcharge_text(points)),
     };
-    format!("at {}/h, price version {}{surcharge}", price_text(hourly, &job.currency), job.price_version)
+    format!("at {}/h, price version {}{surcharge}", hourly_text(job), job.price_version)
 }
 
 /// Returns `$0.002677777/s × 3,600,000 ms = $9.639997, rounded down`, if the posted cost is this product.
@@ -261,6 +260,9 @@ mod tests {
     fn the_rate_names_the_surcharge_in_it() {
         let job = Job { nano_per_second: 913_611, ..finished() };
         assert_eq!(rate_note(&job), "at $3.289/h, price version 1");
+        let slice = Job { nano_per_second: 103_820, ..job.clone() };
+        assert_eq!(rate_note(&slice), "at $0.37375/h, price version 1");
+        assert_eq!(rate_note(&Job { count: 2, ..slice }), "at $0.3738/h, price version 1");
         let promised = Job { surcharge_basis_points: 1_000, ..job };
         assert_eq!(rate_note(&promised), "at $3.289/h, price version 1, with +10 % for a promise");
     }

@@ -89,7 +89,7 @@ fn failure(job: &Job) -> Option<AnyView> {
     let paid = format!(
         "{exit}You pay {} for the run time; the rest of the reserved money is released. {}",
         money_text(job.cost_micros, &job.currency),
-        advice(&code)
+        advice(&code, job.failed_rank)
     );
     Some(
         view! {
@@ -105,17 +105,65 @@ fn failure(job: &Job) -> Option<AnyView> {
     )
 }
 
-/// Returns the next step after a failure.
-fn advice(code: &str) -> &'static str {
+/// Returns the next step after a failure. `rank` is the failed one of several.
+fn advice(code: &str, rank: Option<u32>) -> String {
     let kind = code.split('.').next().unwrap_or_default();
-    match kind {
+    let next = match kind {
         "node" | "device" | "worker" | "lease" | "gang" => {
             "The node failed, not the job: choose Launch again to run it once more."
         }
-        "image" | "command" => "Choose Launch again to correct the job and launch it.",
         // The program never started, so its log is empty.
+        "image" | "command" | "secret" | "volume" => "Choose Launch again to correct the job and launch it.",
         "network" | "rdma" => "Choose Launch again to change the job, or ask an operator of the cloud.",
-        _ => "The end of the log shows the cause: choose Launch again to correct the job and launch it.",
+        "dependency" => {
+            "Launch the failed job again first, then this one with the new job in \"Start after\"."
+        }
+        "reservation" => "Choose Launch again to launch it without a reservation, or in another one.",
+        "operator" => "Ask an operator of the cloud before you choose Launch again.",
+        _ if code == "job.preempted" => "Choose Launch again to run it once more.",
+        _ => {
+            let log = rank.map_or_else(|| "the log".to_owned(), |rank| format!("the log of rank {rank}"));
+            return format!(
+                "The end of {log} shows the cause: choose Launch again to correct the job and launch it."
+            );
+        }
+    };
+    next.to_owned()
+}
+
+/// True for a writable volume that has none of the job's changes, for the reason in its note.
+fn is_lost(job: &Job, volume: &JobVolume) -> bool {
+    // A job that never started has changed nothing.
+    let has_changes = job.started_at.is_some() && volume.mode == VolumeMode::Rw;
+    has_changes && volume.kept_version.is_none() && volume.note.is_some()
+}
+
+/// The volumes that have none of the job's changes.
+#[component]
+pub fn LostFiles(
+    /// The job.
+    live: LiveJob,
+) -> impl IntoView {
+    let lost = |volume: &JobVolume| {
+        let path = org_link(&format!("/volumes/{}", volume.name));
+        let (name, note) = (volume.name.clone(), volume.note.clone());
+        view! {
+            <div class="banner banner--warn" role="status">
+                <div class="banner__text">
+                    <strong class="banner__title">
+                        "The files for the volume " <a href=path>{name}</a> " were not kept"
+                    </strong>
+                    {note}
+                    " Remove the cause, then choose Launch again: the files that the job wrote there are lost."
+                </div>
+            </div>
+        }
+        .into_any()
+    };
+    move || {
+        live.job.with(|job| {
+            job.volumes.iter().filter(|volume| is_lost(job, volume)).map(lost).collect::<Vec<AnyView>>()
+        })
     }
 }
 
@@ -316,14 +364,61 @@ mod tests {
     #[test]
     fn the_advice_after_a_failure_names_the_button() {
         for code in ["node.shutdown", "node.lost", "image.pull_failed", "command.not_runnable", "job.exit"] {
-            assert!(advice(code).contains("hoose Launch again"), "{code}");
+            assert!(advice(code, None).contains("hoose Launch again"), "{code}");
         }
-        for code in ["network.not_allowed", "rdma.not_granted", "gang.networks_differ", "gang.keys_lost"] {
-            let text = advice(code);
+        for code in [
+            "network.not_allowed",
+            "rdma.not_granted",
+            "gang.networks_differ",
+            "gang.keys_lost",
+            "secret.missing",
+            "volume.no_room",
+            "reservation.ended",
+            "operator.stopped",
+            "job.preempted",
+        ] {
+            let text = advice(code, None);
             assert!(text.contains("hoose Launch again") && !text.contains("log"), "{code}: {text}");
         }
-        assert!(advice("node.shutdown").starts_with("The node failed"));
-        assert!(advice("job.exit").starts_with("The end of the log"));
+        assert!(advice("node.shutdown", None).starts_with("The node failed"));
+        assert!(advice("dependency.failed", None).starts_with("Launch the failed job again first"));
+        assert!(advice("process.exit", None).starts_with("The end of the log shows"));
+        assert!(advice("process.exit", Some(1)).starts_with("The end of the log of rank 1 shows"));
+    }
+
+    #[test]
+    fn only_changes_of_a_started_job_are_lost() {
+        let job = |more: serde_json::Value| {
+            let mut job = serde_json::json!({
+                "id": "job_00000000000000000000000001", "org": "org_00000000000000000000000001", "name": "n",
+                "state": "succeeded", "reasons": [], "attempt": 1, "offering": "o", "simulated": false,
+                "count": 1, "priority": "normal", "max_duration_s": 900, "devices": [],
+                "created_at": "2026-03-01T09:00:00Z", "started_at": "2026-03-01T09:00:01Z", "created_by": "a",
+                "metered_ms": 1, "cost_micros": 9, "held_micros": 0, "nano_per_second": 1, "currency": "USD",
+                "price_version": 1, "generation": 1, "actions": [],
+            });
+            job.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            serde_json::from_value::<Job>(job).unwrap()
+        };
+        let refused = JobVolume {
+            name: "data".to_owned(),
+            path: "/data".to_owned(),
+            mode: VolumeMode::Rw,
+            version: Some(3),
+            kept_version: None,
+            note: Some("No new version was created.".to_owned()),
+        };
+        let started = job(serde_json::json!({}));
+        let waiting = job(serde_json::json!({"started_at": null}));
+        for (job, volume, lost) in [
+            (&started, refused.clone(), true),
+            (&started, JobVolume { note: None, ..refused.clone() }, false),
+            (&started, JobVolume { kept_version: Some(4), ..refused.clone() }, false),
+            (&started, JobVolume { mode: VolumeMode::Ro, ..refused.clone() }, false),
+            (&waiting, refused, false),
+        ] {
+            assert_eq!(is_lost(job, &volume), lost, "{volume:?}");
+        }
     }
 
     #[test]

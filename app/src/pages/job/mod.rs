@@ -29,7 +29,7 @@ use leptos_router::hooks::use_params_map;
 use serde::{Deserialize, Serialize};
 
 use self::cost::{CostFigures, Meter};
-use self::facts::{Devices, Facts, FailureNotice};
+use self::facts::{Devices, Facts, FailureNotice, LostFiles};
 use self::files::Files;
 use self::head::Head;
 use self::idle::IdleNotice;
@@ -178,7 +178,7 @@ fn Ranks(ranks: u32, chosen: RwSignal<u32>) -> impl IntoView {
                 <input
                     type="radio"
                     name="rank"
-                    checked={rank == 0}
+                    checked={rank == chosen.get_untracked()}
                     prop:checked=move || { chosen.get() == rank }
                     on:change=move |_| chosen.set(rank)
                 />
@@ -212,7 +212,8 @@ fn JobView(loaded: Loaded) -> impl IntoView {
     let removed_at = job.removed_at;
     let has_log = finished && job.attempt > 0 && removed_at.is_none();
     let finished_text = if has_log { "finished, log complete" } else { "finished" };
-    let (ranks, rank) = (job.nodes, RwSignal::new(0));
+    // The log of the failed rank shows the cause.
+    let (ranks, rank) = (job.nodes, RwSignal::new(job.failed_rank.unwrap_or(0)));
     let live = LiveJob::new(job, events);
     let (org, id) = (live.org, live.id);
     // A finished job has no further events.
@@ -255,6 +256,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
             </div>
             <Head live=live/>
             <FailureNotice live=live/>
+            <LostFiles live=live/>
             <IdleNotice live=live/>
             <Timeline live=live/>
             {move || queued.get().then(|| view! { <Waiting live=live seed=explanation.clone()/> })}

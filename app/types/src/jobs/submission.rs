@@ -164,7 +164,7 @@ pub struct NewJob {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 32)))]
     pub depends_on: Vec<DependsOn>,
-    /// Labels: key → value, at most 32, each text at most 63 bytes and printable; a key is not empty.
+    /// Labels: key → value, at most 32, each text at most 63 bytes and printable; a key is not empty and has no `=`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(
         feature = "schema",
@@ -174,7 +174,7 @@ pub struct NewJob {
                 "type": "string",
                 "minLength": 1,
                 "maxLength": 63,
-                "pattern": crate::patterns::PRINTABLE
+                "pattern": crate::patterns::LABEL_KEY
             },
             "additionalProperties" = {
                 "type": "string",

@@ -37,6 +37,9 @@ pub const PADDED_EMAIL: &str = concat!(
 /// An address with https in printable ASCII characters.
 pub const HTTPS: &str = "^https://[!-~]+$";
 
+/// The key of a label, in printable characters.
+pub const LABEL_KEY: &str = r"^[^=\u0000-\u001F\u007F-\u009F]+$";
+
 /// A label as `key=value`, in printable characters.
 pub const LABEL: &str = r"^[^=\u0000-\u001F\u007F-\u009F]+=[^\u0000-\u001F\u007F-\u009F]*$";
 

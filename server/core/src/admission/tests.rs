@@ -47,6 +47,18 @@ fn an_address_is_one_address_and_nothing_else() {
 }
 
 #[test]
+fn the_key_of_a_label_has_no_equals_sign() {
+    let labelled = |key: &str, value: &str| NewJob {
+        labels: [(key.to_owned(), value.to_owned())].into_iter().collect(),
+        ..job()
+    };
+    assert!(pointers(&labelled("a", "b=c")).is_empty());
+    for key in ["a=b", "=", ""] {
+        assert_eq!(pointers(&labelled(key, "c")), [format!("/labels/{key}")], "{key}");
+    }
+}
+
+#[test]
 fn a_plain_job_passes() {
     assert_eq!(pointers(&job()), Vec::<String>::new());
 }

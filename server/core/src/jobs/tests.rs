@@ -9,7 +9,7 @@ fn preemptor() -> Option<JobId> {
 }
 
 fn exit(attempt: u32, code: i32) -> MachineEvent {
-    MachineEvent::End { attempt, outcome: Outcome::Exited { code }, again: false }
+    MachineEvent::End { attempt, outcome: Outcome::Exited { code }, again: false, rank: None }
 }
 
 fn run(events: &[MachineEvent]) -> Machine {
@@ -26,11 +26,11 @@ fn the_usual_lives() {
     assert_eq!(with(&[exit(1, 3)]), JobState::Failed);
     assert_eq!(with(&[Cancel, exit(1, 143)]), JobState::Cancelled);
     assert_eq!(with(&[Cancel, Cancel, exit(1, 0), exit(1, 3)]), JobState::Cancelled);
-    let late = End { attempt: 1, outcome: Outcome::TimedOut { code: 143 }, again: false };
+    let late = End { attempt: 1, outcome: Outcome::TimedOut { code: 143 }, again: false, rank: None };
     assert_eq!(with(std::slice::from_ref(&late)), JobState::TimedOut);
     assert_eq!(run(&[Cancel]).state(), JobState::Cancelled);
     let preempt = Preempt { attempt: 1, for_job: preemptor() };
-    let again = |code| End { attempt: 1, outcome: Outcome::Exited { code }, again: true };
+    let again = |code| End { attempt: 1, outcome: Outcome::Exited { code }, again: true, rank: None };
     assert_eq!(with(&[preempt.clone(), again(0)]), JobState::Queued, "any exit code counts as preempted");
     assert_eq!(with(&[preempt.clone(), exit(1, 143)]), JobState::Failed);
     assert_eq!(with(&[preempt.clone(), Cancel, again(143)]), JobState::Cancelled);
@@ -95,7 +95,7 @@ fn a_policy_says_what_is_tried_again() {
 fn a_job_whose_node_is_emptied_waits_again_or_says_so() {
     let running = Machine::Running { attempt: 1 };
     let drained_with = |again| running.apply(MachineEvent::Drain { attempt: 1, again, grace_s: 30 }).unwrap();
-    let end = |outcome, again| MachineEvent::End { attempt: 1, outcome, again };
+    let end = |outcome, again| MachineEvent::End { attempt: 1, outcome, again, rank: None };
     let (stopping, effects) = drained_with(true);
     assert_eq!(effects, [Effect::WakeNode]);
     let stop = Some(StopCause::Drained { again: true, grace_s: 30 });
@@ -136,7 +136,8 @@ fn a_job_that_the_operator_stops_ends_and_says_so() {
     for again in [MachineEvent::Halt, MachineEvent::Cancel] {
         assert_eq!(stopping.apply(again), Err(Rejected::NoChange), "a second stop changes nothing");
     }
-    let bad = MachineEvent::End { attempt: 1, outcome: Outcome::Exited { code: 143 }, again: true };
+    let bad =
+        MachineEvent::End { attempt: 1, outcome: Outcome::Exited { code: 143 }, again: true, rank: None };
     for (event, exit_code) in [(exit(1, 0), Some(0)), (bad, Some(143)), (lost(), None)] {
         let (ended, effects) = stopping.apply(event).unwrap();
         assert_eq!(ended, Machine::Ended(JobState::Cancelled));
@@ -167,9 +168,35 @@ fn a_job_that_stops_for_standing_idle_says_so() {
     assert_eq!(older, Err(Rejected::OldAttempt { reported: 2, current: 1 }));
 }
 
+#[test]
+fn the_failure_of_a_rank_names_it_once() {
+    let running = Machine::Running { attempt: 1 };
+    let failure = |outcome, rank| {
+        let event = MachineEvent::End { attempt: 1, outcome, again: false, rank };
+        let (_, effects) = running.apply(event).unwrap();
+        let finish = effects.into_iter().find_map(|effect| match effect {
+            Effect::Finish { failure, .. } => failure,
+            _ => None,
+        });
+        finish.unwrap()
+    };
+    let failed = |detail: &str| Outcome::Failed(Failure { code: "x".into(), detail: detail.into() });
+    for (outcome, rank, detail) in [
+        (Outcome::Exited { code: 7 }, None, "The process ended with exit code 7."),
+        (Outcome::Exited { code: 7 }, Some(1), "Rank 1: The process ended with exit code 7."),
+        (failed("It is lost."), Some(0), "Rank 0: It is lost."),
+        (failed("Rank 1 does not reach rank 2."), Some(1), "Rank 1 does not reach rank 2."),
+        (failed("Rank 1 does not reach rank 2."), Some(2), "Rank 2: Rank 1 does not reach rank 2."),
+    ] {
+        let failure = failure(outcome, rank);
+        assert_eq!(failure.detail, detail);
+        assert_eq!((0..20).find(|rank| is_of_rank(&failure, *rank)), rank, "{detail}");
+    }
+}
+
 fn lost() -> MachineEvent {
     let failure = Failure { code: "attempt.unknown_outcome".into(), detail: String::new() };
-    MachineEvent::End { attempt: 1, outcome: Outcome::Failed(failure), again: true }
+    MachineEvent::End { attempt: 1, outcome: Outcome::Failed(failure), again: true, rank: None }
 }
 
 #[test]
@@ -195,6 +222,7 @@ fn any_event() -> impl Strategy<Value = MachineEvent> {
             attempt,
             outcome: Outcome::Failed(Failure { code: "x".into(), detail: String::new() }),
             again: code == 1,
+            rank: None,
         },
     })
 }

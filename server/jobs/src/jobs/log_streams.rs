@@ -20,6 +20,7 @@ use berth_rest::streams::{LOG, LOG_END};
 use berth_rest::{Failed, Path, Query, Signed};
 use berth_types::events::{LogChunk, LogTimes};
 use berth_types::ids::{JobId, OrgId};
+use berth_types::jobs::Job;
 use berth_types::problems::Problem;
 use berth_types::scopes::ApiScope;
 use serde::Deserialize;
@@ -42,14 +43,14 @@ pub fn routes() -> ApiRouter<Jobs> {
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LogQuery {
-    /// The number of the rank, 0 to 63; 0 when absent.
+    /// The number of the rank, below the number of nodes of the job; 0 when absent.
     #[serde(default)]
     #[schemars(range(max = 63))]
     rank: u32,
     /// The offset of the first wanted byte; 0 when absent.
     #[schemars(range(max = i64::MAX))]
     from: Option<u64>,
-    /// The number of the attempt; the present one when absent.
+    /// The number of an attempt of the job; the present one when absent.
     attempt: Option<u32>,
     /// True for a text with a time and a space before each line, such as `2027-09-01T08:00:00.120Z `. The time is
     /// by the portal's clock and has a resolution of 100 ms, or of 10 s in a very long log. A line without a recorded
@@ -69,6 +70,29 @@ impl LogQuery {
         }
         if self.from.is_some_and(|from| i64::try_from(from).is_err()) {
             return Err(Failed(Problem::malformed("`from` is beyond the maximum length of a log.")));
+        }
+        Ok(())
+    }
+
+    /// Checks that a job has the rank and the attempt.
+    ///
+    /// # Errors
+    /// The job has fewer ranks or attempts.
+    fn check_job(&self, job: &Job) -> Result<(), Failed> {
+        if self.rank >= job.nodes {
+            let detail = match job.nodes {
+                1 => "The job has only rank 0.".to_owned(),
+                nodes => format!("The job has the ranks 0 to {}.", nodes.saturating_sub(1)),
+            };
+            return Err(Failed(Problem::invalid_field("/rank", detail)));
+        }
+        if self.attempt.is_some_and(|number| number > job.attempt || (number == 0 && job.attempt > 0)) {
+            let detail = match job.attempt {
+                0 => "The job has no attempt yet. Omit the field for the log of the first one.".to_owned(),
+                1 => "The job has only attempt 1.".to_owned(),
+                attempts => format!("The job has the attempts 1 to {attempts}."),
+            };
+            return Err(Failed(Problem::invalid_field("/attempt", detail)));
         }
         Ok(())
     }
@@ -140,6 +164,7 @@ async fn logs(
     query.check()?;
     let ended = jobs.context.access_end(org, &caller);
     let now = jobs.get_job(&caller, org, job).await?;
+    query.check_job(&now)?;
     let mut receiver = EventReceiver::new(jobs.context.live.listen_job(job));
     let from = resume_position(&headers, query.from).unwrap_or(0);
     let (rank, number) = (query.rank, query.attempt.unwrap_or(now.attempt));

@@ -18,7 +18,7 @@ use berth_types::volumes::{JobVolume, VolumeUse};
 
 use super::Jobs;
 use crate::job_filter::job_search;
-use crate::{drains, evidence, preparation};
+use crate::{drains, evidence, preparation, ranks};
 use berth_foundation::live::ChangedJob;
 use berth_foundation::{Caller, Right};
 use berth_rest::streams::END_DATA;
@@ -115,6 +115,7 @@ impl Jobs {
             uses::add_outcomes(tx, job.id, i64::from(job.attempt), &mut job.volumes).await?;
             let ranks = ranks.remove(&job.id).unwrap_or_default();
             job.evidence = evidence::rank_evidence(&ranks);
+            job.failed_rank = ranks::failed_rank(job.failure.as_ref(), &ranks);
             preparation::add_progress(job, ranks);
             job.credited_micros = credited.remove(&job.id.to_string()).unwrap_or(0);
         }
@@ -351,6 +352,7 @@ impl Jobs {
             // Only the view of a single job fills these.
             credited_micros: 0,
             evidence: vec![],
+            failed_rank: None,
             held_micros: row.held_micros,
             nano_per_second: row.nano_per_second,
             surcharge_basis_points: u32::try_from(row.surcharge_basis_points).unwrap_or(0),

@@ -10,6 +10,7 @@ use berth_types::time::Timestamp;
 use berth_types::volumes::BlobKind;
 
 use super::handover::{CheckedOffer, find_write, refusal};
+use super::refusals::{RefusedHandOver, refuse};
 use crate::files::{BundleInput, ExpectedIds, OfferedBundle};
 use berth_store::attempts::StoredAttempt;
 use berth_store::volumes::blobs::StoredBlob;
@@ -63,18 +64,19 @@ fn new_row(
     }
 }
 
-/// Registers the files of a bundle. A file beyond a limit refuses the whole hand-over of the attempt.
+/// Registers the files of a bundle. A file beyond a limit refuses the whole hand-over of the attempt, whose event comes
+/// with the ids.
 pub async fn register_files(
     tx: &mut Tx<'_>,
     node: NodeId,
     bundle: &OfferedBundle,
     volume: VolumeId,
     input: &BundleInput,
-) -> Result<ExpectedIds, StoreError> {
+) -> Result<(ExpectedIds, Option<RefusedHandOver>), StoreError> {
     let nothing = vec![None; bundle.files.len()];
     let write = find_write(tx, node, (bundle.job, bundle.attempt, volume)).await?;
-    let Some((attempt, given)) = write else { return Ok(nothing) };
-    let Some(volume) = store::volumes::find_any(tx, volume).await? else { return Ok(nothing) };
+    let Some((attempt, given)) = write else { return Ok((nothing, None)) };
+    let Some(volume) = store::volumes::find_any(tx, volume).await? else { return Ok((nothing, None)) };
     let present = contents(tx, volume.id).await?;
     let handed =
         store::volumes::blobs::list_handed_over(tx, volume.id, attempt.job_id, attempt.number).await?;
@@ -100,8 +102,8 @@ pub async fn register_files(
         let exceeded = input.limits.find_exceeded(tx, attempt.org_id, total).await?;
         let offer = CheckedOffer { path: &file.path, bytes: file.bytes, listing: false };
         if let Some(note) = refusal(&offer, volume.max_bytes, count, exceeded) {
-            store::volumes::uses::set_result(tx, &given, None, Some(&note)).await?;
-            return Ok(nothing);
+            let refused = refuse(tx, &given, &volume.name, &note, input.now).await?;
+            return Ok((nothing, refused));
         }
         let row = new_row(&attempt, volume.id, (*id, input.now), &content);
         store::volumes::blobs::insert(tx, &row).await?;
@@ -109,5 +111,5 @@ pub async fn register_files(
         handed.insert(content, Some(row.id));
         out.push(Some(row.id));
     }
-    Ok(out)
+    Ok((out, None))
 }

@@ -16,6 +16,8 @@ use futures::FutureExt;
 
 use super::Volumes;
 use super::handover_lists::{HandedOverFile, ListError, UNREADABLE, apply_list, check_list, shortened};
+use super::refusals::{RefusedHandOver, publish, refuse};
+use super::uses::TOO_LATE;
 use crate::allowance::{Exceeded, StorageLimits};
 use crate::files::{ChunkOutcome, FileProgress};
 use crate::start_inputs::check_node;
@@ -84,8 +86,8 @@ pub(super) fn refusal(
     }
 }
 
-/// Finds the attempt and its volume use that still accepts a hand-over.
-pub(super) async fn find_write(
+/// Finds the attempt and its volume use without a result of its hand-over.
+async fn find_open(
     tx: &mut Tx<'_>,
     node: NodeId,
     (job, number, volume): (JobId, u32, VolumeId),
@@ -93,24 +95,41 @@ pub(super) async fn find_write(
     let attempt = store::attempts::find(tx, job, number, node).await?;
     let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(None) };
     let given = store::volumes::uses::find(tx, attempt.job_id, attempt.number, volume).await?;
-    let open = |row: &StoredVolumeUse| {
-        row.writable && !row.abandoned && row.kept_version.is_none() && row.note.is_none()
-    };
+    let open = |row: &StoredVolumeUse| row.writable && row.kept_version.is_none() && row.note.is_none();
     Ok(given.filter(open).map(|given| (attempt, given)))
 }
 
-/// Finds or inserts the row of an offer. `None` if no content is expected.
+/// Finds the attempt and its volume use that still accepts a hand-over.
+pub(super) async fn find_write(
+    tx: &mut Tx<'_>,
+    node: NodeId,
+    key: (JobId, u32, VolumeId),
+) -> Result<Option<(StoredAttempt, StoredVolumeUse)>, StoreError> {
+    Ok(find_open(tx, node, key).await?.filter(|(_, given)| !given.abandoned))
+}
+
+/// The row of an offer; `None` if no content is expected, perhaps because of a refusal.
+type Registered = (Option<StoredBlob>, Option<RefusedHandOver>);
+
+/// Finds or inserts the row of an offer.
 async fn register(
     tx: &mut Tx<'_>,
     node: NodeId,
     offered: &OfferedVolumeFile,
     (id, limits, now): (FileId, StorageLimits, Timestamp),
-) -> Result<Option<StoredBlob>, StoreError> {
-    let Some((attempt, given)) = find_write(tx, node, offered.write_key()).await? else { return Ok(None) };
-    let Some(volume) = store::volumes::find_any(tx, offered.volume).await? else { return Ok(None) };
-    if offered.refused {
-        store::volumes::uses::set_result(tx, &given, None, Some(&offered.note)).await?;
-        return Ok(None);
+) -> Result<Registered, StoreError> {
+    const UNEXPECTED: Registered = (None, None);
+    let Some((attempt, given)) = find_open(tx, node, offered.write_key()).await? else {
+        return Ok(UNEXPECTED);
+    };
+    let Some(volume) = store::volumes::find_any(tx, offered.volume).await? else { return Ok(UNEXPECTED) };
+    let refused = match (given.abandoned, offered.refused) {
+        (true, _) => Some(TOO_LATE),
+        (false, true) => Some(offered.note.as_str()),
+        (false, false) => None,
+    };
+    if let Some(note) = refused {
+        return Ok((None, refuse(tx, &given, &volume.name, note, now).await?));
     }
     let row = StoredBlob {
         id,
@@ -127,12 +146,12 @@ async fn register(
         touched_at: now,
     };
     if let Some(known) = store::volumes::blobs::find_handed_over(tx, &row).await? {
-        return Ok(Some(known));
+        return Ok((Some(known), None));
     }
     if !offered.listing
         && store::volumes::find_content(tx, volume.id, &row.sha256, row.bytes).await?.is_some()
     {
-        return Ok(None);
+        return Ok(UNEXPECTED);
     }
     let count = store::volumes::blobs::count_handed_over(tx, volume.id, attempt.job_id, row.attempt).await?;
     let stored = store::storage::used_bytes(tx, row.org_id).await?;
@@ -140,11 +159,10 @@ async fn register(
     let offer = CheckedOffer { path: &offered.path, bytes: row.bytes, listing: offered.listing };
     let note = refusal(&offer, volume.max_bytes, count, exceeded);
     if let Some(note) = note {
-        store::volumes::uses::set_result(tx, &given, None, Some(&note)).await?;
-        return Ok(None);
+        return Ok((None, refuse(tx, &given, &volume.name, &note, now).await?));
     }
     store::volumes::blobs::insert(tx, &row).await?;
-    Ok(Some(row))
+    Ok((Some(row), None))
 }
 
 /// A file of a version of a volume, for a worker.
@@ -157,17 +175,20 @@ pub struct VersionFile {
     pub executable: bool,
 }
 
-/// Applies a received list once and records the result of the hand-over.
+/// Applies a received list once and records the result of the hand-over. Returns the event of a refusal.
 async fn settle(
     tx: &mut Tx<'_>,
     node: NodeId,
     offered: &OfferedVolumeFile,
     (blob, list): (FileId, Option<Vec<HandedOverFile>>),
     now: Timestamp,
-) -> Result<(), StoreError> {
+) -> Result<Option<RefusedHandOver>, StoreError> {
     store::volumes::blobs::give_up(tx, blob).await?;
-    let Some((_, given)) = find_write(tx, node, offered.write_key()).await? else { return Ok(()) };
-    let Some(volume) = store::volumes::find_any(tx, offered.volume).await? else { return Ok(()) };
+    let Some((_, given)) = find_open(tx, node, offered.write_key()).await? else { return Ok(None) };
+    let Some(volume) = store::volumes::find_any(tx, offered.volume).await? else { return Ok(None) };
+    if given.abandoned {
+        return refuse(tx, &given, &volume.name, TOO_LATE, now).await;
+    }
     let mut notes = vec![offered.note.clone()];
     let checked =
         list.ok_or_else(|| UNREADABLE.to_owned()).and_then(|list| check_list(list, volume.max_bytes));
@@ -182,17 +203,15 @@ async fn settle(
         Err(note) => Err(ListError::Refused(note)),
     };
     let version = match applied {
-        Ok(version) => Some(version),
-        Err(ListError::Refused(note)) => {
-            notes = vec![note];
-            None
-        }
+        Ok(version) => version,
+        Err(ListError::Refused(note)) => return refuse(tx, &given, &volume.name, &note, now).await,
         Err(ListError::Store(error)) => return Err(error),
     };
     notes.retain(|note| !note.is_empty());
     let note = notes.join(" ");
     let note = Some(note.as_str()).filter(|note| !note.is_empty());
-    store::volumes::uses::set_result(tx, &given, version, note).await
+    store::volumes::uses::set_result(tx, &given, Some(version), note).await?;
+    Ok(None)
 }
 
 impl Volumes {
@@ -215,7 +234,9 @@ impl Volumes {
             let offered = offer.clone();
             async move { register(tx, node, &offered, input).await }.boxed()
         });
-        let Some(row) = registering.await? else { return Ok(DONE) };
+        let (row, refused) = registering.await?;
+        publish(&self.context, refused);
+        let Some(row) = row else { return Ok(DONE) };
         if row.state != FileState::Partial {
             return Ok(DONE);
         }
@@ -262,8 +283,12 @@ impl Volumes {
             let (offered, list) = (offered.clone(), list.clone());
             async move { settle(tx, node, &offered, (blob, list), now).await }.boxed()
         });
-        settling.await?;
+        let refused = settling.await?;
         self.tidy_volumes_soon();
+        if refused.is_some() {
+            publish(&self.context, refused);
+            return Ok(());
+        }
         let mut conn = self.context.db.read().await?;
         let row = store::jobs::find_any(&mut conn.tx(), job).await?;
         drop(conn);

@@ -9,6 +9,7 @@ pub mod routes;
 mod bundles;
 mod handover;
 mod handover_lists;
+mod refusals;
 mod uploads;
 pub mod uses;
 
@@ -36,6 +37,7 @@ use std::sync::Arc;
 pub(crate) use bundles::{known_files, register_files};
 pub use handover::{OfferedVolumeFile, VersionFile};
 pub use handover_lists::{DecodeList, HandedOverFile};
+pub(crate) use refusals::publish as publish_refused;
 pub use uploads::PartOutcome;
 pub use uses::VolumeUses;
 

@@ -23,7 +23,8 @@ use berth_store::volumes::uses::StoredVolumeUse;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use std::sync::Arc;
 
-const TOO_LATE: &str = "The files came too late: the volume has changed since the end of the attempt.";
+pub(super) const TOO_LATE: &str =
+    "The files came too late: the volume has changed since the end of the attempt.";
 
 /// The job that writes to a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
