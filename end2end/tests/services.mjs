@@ -335,8 +335,8 @@ test('an operator sets the price of the tokens of a service', async () => {
   await settled(one.page);
   // Plain HTTP has no tokens.
   await one.page.getByRole('row').filter({ hasText: 'tide' }).getByText('no tokens').first().waitFor();
-  assert.equal(await one.page.getByRole('button', { name: 'Set the price of tide' }).count(), 0);
-  const set = one.page.getByRole('button', { name: 'Set the price of ebb' });
+  assert.equal(await one.page.getByRole('button', { name: 'Set price of tide' }).count(), 0);
+  const set = one.page.getByRole('button', { name: 'Set price of ebb' });
   await set.and(one.page.locator(':enabled')).waitFor();
   await set.click();
   const prices = one.page.getByRole('dialog', { name: 'Price of the tokens of ebb' });
@@ -393,6 +393,28 @@ test('a new revision takes over, and a roll back returns to the former one', asy
   await dialog('Roll back tide?').getByRole('button', { name: 'Roll back' }).click();
   await row(1).getByText('live', { exact: true }).waitFor({ timeout: READY_MS });
   await waitFor('an answer of the former revision', async () => (await answerOf('/')) === 'tide-1 /', READY_MS);
+});
+
+test('a first revision that does not start is rolled back and replaced', async () => {
+  const job = { name: 'shoal', offering: SLICE, max_duration_s: 3_600, script: '#!/bin/sh\nexit 3\n' };
+  const first = { job, port: 8_000, readiness_path: '/', ready_within_s: 600, concurrency: 4 };
+  const { id } = await owner.api('POST', services(), { name: 'shoal', revision: first });
+  await page.goto(inOrg(owner.slug, `/services/${id}`));
+  await settled(page);
+  await page.getByText(/The last replica, job_[0-9a-z]+, failed: /).waitFor({ timeout: READY_MS });
+  const jobs = page.getByRole('link', { name: 'Jobs of this service' });
+  assert.match(await jobs.getAttribute('href'), /\/jobs\?label=berth-service%3Dshoal$/);
+  await awake(button('Roll back'));
+  await button('Roll back').click();
+  await dialog('Roll back shoal?').getByRole('button', { name: 'Roll back' }).click();
+  const revisions = page.getByRole('table', { name: 'Revisions' });
+  await revisions.getByText('rolled back', { exact: true }).waitFor();
+  const next = { ...first, job: { ...job, script: server('shoal') } };
+  await owner.api('POST', services(`/${id}/revisions`), next);
+  await revisions.getByText('live', { exact: true }).waitFor({ timeout: READY_MS });
+  assert.deepEqual(view.faults, []);
+  await openService();
+  await owner.api('DELETE', services(`/${id}`));
 });
 
 test('traffic is sent to a revision by its dialog', async () => {

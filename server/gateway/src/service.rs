@@ -65,6 +65,8 @@ struct Inner {
     loaded_at_ms: Option<u64>,
     /// The snapshot has a replica for new requests.
     has_replica: bool,
+    /// The snapshot does not have the service any more.
+    has_left: bool,
 }
 
 /// The state of a service.
@@ -152,6 +154,7 @@ impl ServiceState {
     pub fn update(&self, service: &Service) {
         let now = now_ms();
         let mut inner = self.lock();
+        inner.has_left = false;
         inner.balancer.update(service, now);
         let mut replicas = service.revisions.iter().flat_map(|revision| &revision.replicas);
         inner.has_replica = replicas.any(|replica| !replica.draining);
@@ -161,7 +164,7 @@ impl ServiceState {
         inner.start_waiting(now);
     }
 
-    /// Ends all waits for a service that is in no snapshot any more.
+    /// Ends all waits for a service that is in no snapshot any more. It takes no further request.
     pub fn leave(&self) {
         let mut inner = self.lock();
         // Without their waiters the turns end.
@@ -170,7 +173,9 @@ impl ServiceState {
             inner.queue.cancel(ticket);
         }
         inner.wakes.fail_wake();
+        inner.balancer.close();
         inner.has_replica = false;
+        inner.has_left = true;
     }
 
     /// Starts waiting requests whose time of another choice has come.
@@ -184,10 +189,13 @@ impl ServiceState {
     /// Finds a replica for a request, or a place in the queue.
     ///
     /// # Errors
-    /// The queue is full.
+    /// The queue is full, or the service is in no snapshot any more.
     pub fn enter(self: &Arc<Self>, demand: Demand) -> Result<Entry, Refusal> {
         let now = now_ms();
         let mut inner = self.lock();
+        if inner.has_left {
+            return Err(Refusal::UnknownAddress);
+        }
         if demand.except.is_empty() {
             inner.retries.count_request(now);
         }
@@ -267,6 +275,12 @@ impl ServiceState {
     /// True if a replica has no request of this gateway.
     pub fn is_free(&self, replica: ReplicaId) -> bool {
         self.lock().balancer.outstanding(replica) == 0
+    }
+
+    /// The known replicas without a request of this gateway, if the service is in no snapshot any more.
+    pub fn free_after_leave(&self) -> Vec<ReplicaId> {
+        let inner = self.lock();
+        if inner.has_left { inner.balancer.free().collect() } else { Vec::new() }
     }
 }
 
@@ -450,7 +464,10 @@ mod tests {
         let turn = waits(state.enter(demand(60_000)).unwrap());
         state.leave();
         assert_eq!(turn.place().await.err(), Some(Refusal::UnknownAddress));
+        assert_eq!(state.enter(demand(60_000)).err(), Some(Refusal::UnknownAddress), "it is late");
         assert_eq!(state.counts(), (0, 0));
+        state.update(&service(vec![replica(1, 1)]));
+        assert!(state.enter(demand(60_000)).is_ok() && state.free_after_leave().is_empty());
     }
 
     #[tokio::test]

@@ -238,7 +238,8 @@ impl Shared {
         }
     }
 
-    /// The draining replicas without a request of this gateway.
+    /// The draining replicas without a request of this gateway, then those of services that left: all of theirs drain. These
+    /// come last, because the end of the last request of their service says the same.
     pub fn drained(&self) -> Vec<ReplicaId> {
         let Some(view) = self.view() else { return Vec::new() };
         let mut drained = Vec::new();
@@ -248,6 +249,7 @@ impl Shared {
             let draining = replicas.filter(|replica| replica.draining).map(|replica| replica.id);
             drained.extend(draining.filter(|replica| state.is_free(*replica)));
         }
+        drained.extend(self.states().values().flat_map(|state| state.free_after_leave()));
         drained.truncate(MAX_DRAINED);
         drained
     }

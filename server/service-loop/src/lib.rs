@@ -268,6 +268,9 @@ impl Controller {
                 self.board.remove_replica(replica.id);
             } else {
                 self.board.add_replica(replica.id, service);
+                if replica.draining_since.is_none() {
+                    self.board.reopen_replica(replica.id);
+                }
             }
         }
     }
@@ -302,7 +305,7 @@ impl Controller {
             wanted: wanted(&service.scaling.0, &decision),
             judged: memory.judge(&service.rollout.0, world, &self.board, now),
             gateways,
-            refused: memory.refusals(),
+            refused: memory.refusals(decision.load.waiting > 0),
         };
         (inputs, Some(decision))
     }

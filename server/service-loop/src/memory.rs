@@ -11,7 +11,7 @@ use berth_service_types::scaling::{Scaling, ScalingDecision};
 use berth_types::ids::RevisionId;
 use berth_types::time::Timestamp;
 
-use super::plan::{Judged, Refusal};
+use super::plan::{Judged, MOST_PAUSE_S, Refusal, WAITED_PAUSE_S};
 use super::world::World;
 use berth_services::loads::{Counts, LoadBoard};
 use berth_services::schedules;
@@ -20,8 +20,6 @@ use berth_services::schedules;
 const STEP: u32 = 2;
 /// A decision with the same number is stored again after this time in seconds.
 const STORED_AGAIN_S: i64 = 15;
-/// The longest pause after refusals in seconds.
-const MOST_PAUSE_S: i64 = 300;
 /// Characters of the text of a refusal.
 const MAX_REFUSAL_CHARS: usize = 300;
 
@@ -40,6 +38,7 @@ struct Step {
 #[derive(Debug, Clone)]
 struct Refused {
     count: u32,
+    at: Timestamp,
     last: Refusal,
 }
 
@@ -167,9 +166,14 @@ impl Memory {
         self.step.into_iter().flat_map(|step| step.ids)
     }
 
-    /// The refusals of revisions.
-    pub fn refusals(&self) -> BTreeMap<RevisionId, Refusal> {
-        self.refused.iter().map(|(revision, refused)| (*revision, refused.last.clone())).collect()
+    /// The refusals of revisions. While requests wait, a try soon finds new credit or a higher limit.
+    pub fn refusals(&self, has_waiting: bool) -> BTreeMap<RevisionId, Refusal> {
+        let shown = |refused: &Refused| {
+            let Refusal { until, detail } = refused.last.clone();
+            let soon = refused.at.plus_seconds(WAITED_PAUSE_S);
+            Refusal { until: if has_waiting { until.min(soon) } else { until }, detail }
+        };
+        self.refused.iter().map(|(revision, refused)| (*revision, shown(refused))).collect()
     }
 
     /// Remembers that the submission of a replica was refused. The next one follows after a pause.
@@ -178,7 +182,7 @@ impl Memory {
         let pause_s = (1_i64 << count.min(16)).min(MOST_PAUSE_S);
         let detail = detail.chars().take(MAX_REFUSAL_CHARS).collect();
         let last = Refusal { until: now.plus_seconds(pause_s), detail };
-        self.refused.insert(revision, Refused { count, last });
+        self.refused.insert(revision, Refused { count, at: now, last });
     }
 
     /// Forgets the refusals of a revision after a submission.
@@ -344,13 +348,15 @@ mod tests {
         let mut memory = Memory::default();
         for pause_s in [2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
             memory.refuse(revision, "Not enough credit.", at(0));
-            assert_eq!(memory.refusals()[&revision].until, at(pause_s));
+            assert_eq!(memory.refusals(false)[&revision].until, at(pause_s));
+            // A request that comes during a long pause ends it.
+            assert_eq!(memory.refusals(true)[&revision].until, at(pause_s.min(15)));
         }
         memory.accept(revision);
-        assert!(memory.refusals().is_empty());
+        assert!(memory.refusals(false).is_empty());
         memory.refuse(revision, &"x".repeat(1_000), at(0));
-        assert_eq!(memory.refusals()[&revision].detail.len(), MAX_REFUSAL_CHARS);
+        assert_eq!(memory.refusals(false)[&revision].detail.len(), MAX_REFUSAL_CHARS);
         memory.retain_refusals(&[]);
-        assert!(memory.refusals().is_empty());
+        assert!(memory.refusals(false).is_empty());
     }
 }

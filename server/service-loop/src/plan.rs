@@ -21,8 +21,10 @@ use super::world::{Replica, ReplicaJob, Revision, World};
 pub const MOST_FAILURES: u32 = 3;
 /// New replicas of a service in one run.
 pub const MOST_NEW: usize = 10;
-/// The longest pause after failures in seconds.
-const MOST_PAUSE_S: i64 = 300;
+/// The longest pause after failures, and after refusals, in seconds.
+pub const MOST_PAUSE_S: i64 = 300;
+/// The longest pause after refusals in seconds while requests wait.
+pub const WAITED_PAUSE_S: i64 = 15;
 /// The failure of a replica that was ready for this time counts as a new beginning, in seconds.
 const PROVED_S: i64 = 300;
 /// The longest drain in seconds.
@@ -91,6 +93,8 @@ pub struct Plan {
 struct Failures {
     count: u32,
     last: Timestamp,
+    /// The id of the last job that failed; empty without one.
+    job: String,
     detail: String,
 }
 
@@ -199,7 +203,8 @@ impl<'a> Work<'a> {
         let mut known: Vec<&Replica> =
             self.world.replicas.iter().filter(|replica| replica.revision == revision).collect();
         known.sort_by_key(|replica| (std::cmp::Reverse(replica.created_at), replica.id));
-        let mut failures = Failures { count: 0, last: Timestamp::from_micros(0), detail: String::new() };
+        let mut failures =
+            Failures { count: 0, last: Timestamp::from_micros(0), job: String::new(), detail: String::new() };
         for replica in known {
             match self.failure_at(replica) {
                 Some(at) => {
@@ -210,6 +215,7 @@ impl<'a> Work<'a> {
                         break;
                     }
                     if failures.count == 0 {
+                        failures.job = replica.id.to_string();
                         failures.detail =
                             match self.plan.late.contains(&replica.id) || replica.fault.is_empty() {
                                 true => "It was not ready in time.".to_owned(),

@@ -1,6 +1,7 @@
 //! The rollout of the revisions of a service, from the rows of the loop and back. [`berth_services::rollouts`] has the mapping.
 
 use berth_autoscaling::rollout::{Plan, RevisionNumber, Rollout};
+use berth_service_types::revisions::RevisionState;
 use berth_store::services::replicas::LoopRevision;
 use berth_store::services::revisions::StoredProgress;
 
@@ -32,7 +33,9 @@ pub fn load(rows: &[LoopRevision], steps: &[u8]) -> Rollout {
 /// The row of a revision as the rollout has it now, with the reason for a changed state.
 pub fn store(rollout: &Rollout, row: &LoopRevision, detail: Option<&str>) -> LoopRevision {
     let Some(new) = number(row).and_then(|own| stored(rollout).remove(&own)) else { return row.clone() };
-    let kept = if new.state == row.state { row.detail.clone() } else { String::new() };
+    // A person who went back has written the reason before the former revision is ready.
+    let has_gone_back = (row.state, new.state) == (RevisionState::Live, RevisionState::RolledBack);
+    let kept = if new.state == row.state || has_gone_back { row.detail.clone() } else { String::new() };
     LoopRevision {
         state: new.state,
         detail: detail.map_or(kept, str::to_owned),
@@ -96,6 +99,23 @@ mod tests {
             let sum: i64 = rows[..known].iter().map(|row| row.weight_percent).sum();
             assert_eq!(sum, 100, "{event:?}");
         }
+    }
+
+    #[test]
+    fn the_reason_of_a_way_back_goes_with_the_live_revision() {
+        let mut rollout = load(&[row(1)], &[]);
+        for event in [Event::Ready(1), Event::Submit(2), Event::Ready(2)] {
+            rollout.apply(event).unwrap();
+        }
+        let live = store(&rollout, &row(2), Some("Ada went back to revision 1."));
+        rollout.apply(Event::Rollback).unwrap();
+        assert_eq!(store(&rollout, &live, None), live, "the former one is not ready yet");
+        rollout.apply(Event::Ready(1)).unwrap();
+        let gone = store(&rollout, &live, None);
+        assert_eq!(
+            (gone.state, gone.detail.as_str()),
+            (StoredState::RolledBack, "Ada went back to revision 1.")
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The inference keys of organizations. The portal has their hashes only.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use berth_core::admission::check_name;
 use berth_foundation::credentials::new_opaque;
@@ -59,6 +59,11 @@ fn check(input: &NewInferenceKey, now: Timestamp) -> Vec<FieldError> {
         errors.extend(bad.map(|(index, _)| {
             let detail = "Use 1 to 100 printable ASCII characters without spaces.";
             FieldError::new(format!("/models/{index}"), detail)
+        }));
+        let mut known = HashSet::new();
+        let again = input.models.iter().enumerate().filter(|(_, name)| !known.insert(name.as_str()));
+        errors.extend(again.map(|(index, _)| {
+            FieldError::new(format!("/models/{index}"), "Name each model and service once.")
         }));
     }
     let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
@@ -252,17 +257,22 @@ mod tests {
         check(&input, now).into_iter().map(|fault| fault.pointer).collect()
     }
 
+    fn names(count: usize) -> Vec<String> {
+        (0..count).map(|number| format!("m{number}")).collect()
+    }
+
     #[test]
     fn each_fault_of_a_key_is_named() {
         assert_eq!(pointers(json!({})), Vec::<String>::new());
         let most = json!({
-            "models": vec!["m"; 100], "requests_per_minute": MAX_REQUESTS, "tokens_per_minute": MAX_TOKENS,
+            "models": names(100), "requests_per_minute": MAX_REQUESTS, "tokens_per_minute": MAX_TOKENS,
             "total_budget_micros": MAX_BUDGET_MICROS, "expires_at": "1970-01-01T00:00:02Z",
         });
         assert_eq!(pointers(most), Vec::<String>::new());
         for (change, pointer) in [
             (json!({ "name": " " }), "/name"),
-            (json!({ "models": vec!["m"; 101] }), "/models"),
+            (json!({ "models": names(101) }), "/models"),
+            (json!({ "models": ["m", "n", "m"] }), "/models/2"),
             (json!({ "models": ["m", "a b"] }), "/models/1"),
             (json!({ "requests_per_minute": 0 }), "/requests_per_minute"),
             (json!({ "requests_per_minute": MAX_REQUESTS + 1 }), "/requests_per_minute"),

@@ -248,6 +248,13 @@ impl LoadBoard {
         self.lock().replicas.insert(job, service);
     }
 
+    /// Forgets that gateways had no request of a replica. A service that was stopped for a moment only can have it again.
+    pub fn reopen_replica(&self, job: JobId) {
+        self.lock().gateways.values_mut().for_each(|state| {
+            state.drained.remove(&job);
+        });
+    }
+
     /// Forgets the job of an ended replica.
     pub fn remove_replica(&self, job: JobId) {
         let mut board = self.lock();
@@ -445,6 +452,9 @@ mod tests {
         assert_eq!(board.take_loads(service(3), at(15)), [(4, idle)]);
         assert_eq!(board.gateways(service(1), &[job(9)], at(25)), Some(vec![]));
         assert!(board.take_loads(service(1), at(25)).is_empty());
+        board.reopen_replica(job(9));
+        assert_eq!(board.gateways(service(1), &[job(9)], at(15)), Some(vec![view(5, &[])]));
+        board.drained(4, replica(9), at(15));
         // A gateway that began anew does not report its former loads any more.
         board.seen(4, 7, at(25));
         let idle = Report { in_flight: 0, waiting: 0, begun: false, at: at(25) };

@@ -76,6 +76,13 @@ fn traffic_text(input: &PutTraffic) -> String {
 async fn go_back(tx: &mut Tx<'_>, id: ServiceId, person: &str) -> Result<Option<String>, WriteError> {
     let Some(before) = apply(tx, id, Event::Rollback).await? else { return Ok(None) };
     let Some(withdrawn) = before.candidate() else {
+        let live = before.revisions().find(|(number, _)| Some(*number) == before.live());
+        let way = live.and_then(|(number, revision)| Some((number, revision.before?)));
+        if let Some((live, former)) = way {
+            // The reason for its next state. The loop clears it if the former revision does not come back.
+            let detail = format!("{person} went back to revision {former}.");
+            store::services::revisions::set_detail(tx, id, i64::from(live), &detail).await?;
+        }
         return Ok(Some("to the revision before the live one".to_owned()));
     };
     let detail = format!("{person} withdrew the revision.");

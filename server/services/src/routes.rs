@@ -76,7 +76,10 @@ pub fn services() -> ApiRouter<Services> {
         )
         .api_route(
             "/orgs/{org}/services/{service}/use",
-            get_with(list_use, doc(ApiScope::ServicesRead, "Lists the use of a service by hour.")),
+            get_with(
+                list_use,
+                doc(ApiScope::ServicesRead, "Lists the use of a service by hour, also of a deleted one."),
+            ),
         )
         .api_route(
             "/operator/services",

@@ -392,8 +392,8 @@ impl Services {
         self.show_to(org, id, false).await
     }
 
-    /// A page of the use of a service in each of the last `hours` hours with requests, newest first without another
-    /// order. The key of the list is the begin of the hour in microseconds since 1970.
+    /// A page of the use of a service, also of a deleted one, in each of the last `hours` hours with requests, newest first
+    /// without another order. The key of the list is the begin of the hour in microseconds since 1970.
     pub async fn list_use(
         &self,
         caller: &Caller,
@@ -405,8 +405,9 @@ impl Services {
         let since = show::since_hours(self.context.now(), hours);
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let found = store::services::services::find(&mut tx, org, id).await?;
-        found.ok_or_else(Problem::not_found)?;
+        if !store::services::services::is_of_org(&mut tx, org, id).await? {
+            return Err(Problem::not_found());
+        }
         let mut items = show::hours(store::services::uses::list_hours(&mut tx, id, since).await?);
         if options.sort == Sort::Desc {
             items.reverse();

@@ -256,6 +256,16 @@ impl Balancer {
         }
     }
 
+    /// Closes all replicas until the next update. Outstanding requests stay.
+    pub fn close(&mut self) {
+        self.replicas.values_mut().for_each(|state| state.is_open = false);
+    }
+
+    /// The known replicas without a request from this gateway.
+    pub fn free(&self) -> impl Iterator<Item = ReplicaId> {
+        self.replicas.iter().filter(|(_, state)| state.outstanding == 0).map(|(id, _)| *id)
+    }
+
     /// The requests at a replica from this gateway.
     pub fn outstanding(&self, replica: ReplicaId) -> u32 {
         self.replicas.get(&replica).map_or(0, |state| state.outstanding)

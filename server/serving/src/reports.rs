@@ -43,7 +43,7 @@ pub struct GatewayReport {
     /// Absent in the reports of earlier versions, and without faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "list::<_, _, MAX_FAULTS>")]
     pub faults: Vec<ServiceFaults>,
-    /// Draining replicas that have no request of this gateway.
+    /// Draining replicas that have no request of this gateway, with those of services that left the snapshot.
     #[serde(deserialize_with = "list::<_, _, MAX_DRAINED>")]
     pub drained: Vec<ReplicaId>,
 }

@@ -204,6 +204,9 @@ async fn a_removed_gateway_gives_its_credit_back_at_once() {
             (&json!(99_000), &json!(0)),
             "{engine}: the reported part is charged"
         );
+        let transfers = items(t, &site.owner, &format!("/orgs/{}/transfers", site.org)).await;
+        let is_charge = |one: &Value| one["memo"] == "Tokens of services, key app-1 …abcd";
+        assert!(transfers.iter().any(is_charge), "{engine}: {transfers:?}");
         let events = items(t, &site.operator, "/operator/audit-events?action=gateway.removed").await;
         let detail = "edge-1: 1 of its blocks of credit ended, 3000 micro-units are free again, later charges are forgiven";
         assert_eq!(events[0]["detail"], detail, "{engine}");

@@ -120,6 +120,7 @@ mod service_accounts;
 mod service_hosts;
 mod service_loop;
 mod service_records;
+mod service_returns;
 mod services;
 mod shares;
 mod slugs;

@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 /// The fault points of the loop.
 pub const FAULTS: [&str; 1] = ["service.replica.recorded"];
 
-const GATEWAY: u64 = 1;
+pub const GATEWAY: u64 = 1;
 
-fn revision(change: &Value) -> Value {
+pub fn revision(change: &Value) -> Value {
     let job = json!({"name": "x", "offering": "h100-80gb", "command": ["serve"], "max_duration_s": 7_200});
     let mut body = json!({"job": job, "port": 8_000, "ready_within_s": 30});
     body.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
@@ -36,21 +36,21 @@ fn new_service(scaling: &Value, first: &Value) -> Value {
 }
 
 impl IdlePortal {
-    fn services_path(&self) -> String {
+    pub fn services_path(&self) -> String {
         format!("/orgs/{}/services", self.org)
     }
 
-    async fn create_service(&self, scaling: Value, first: Value) -> String {
+    pub async fn create_service(&self, scaling: Value, first: Value) -> String {
         let body = new_service(&scaling, &first);
         let made = self.t.post(&self.ada, &self.services_path(), body).await.expect(201);
         made["id"].as_str().unwrap().to_owned()
     }
 
-    async fn service(&self, id: &str) -> Value {
+    pub async fn service(&self, id: &str) -> Value {
         self.t.get(&self.ada, &format!("{}/{id}", self.services_path())).await.expect(200)
     }
 
-    async fn patch_service(&self, id: &str, change: Value) {
+    pub async fn patch_service(&self, id: &str, change: Value) {
         let path = format!("{}/{id}", self.services_path());
         self.t.call(&self.ada, "PATCH", &path, change).await.expect(200);
     }
@@ -90,7 +90,7 @@ impl IdlePortal {
         self.report_replica(id, report).await;
     }
 
-    async fn ends(&self, id: JobId, exit_code: i32) {
+    pub async fn ends(&self, id: JobId, exit_code: i32) {
         let new = AttemptReport::new(id, 1, Phase::Clean);
         let (exit_code, log_bytes) = (Some(exit_code), Some(0));
         self.report_replica(id, AttemptReport { exit_code, log_bytes, began: true, ..new }).await;
@@ -110,7 +110,7 @@ impl IdlePortal {
     }
 
     /// A service with one ready replica.
-    async fn live_service(&self, scaling: Value) -> (String, JobId) {
+    pub async fn live_service(&self, scaling: Value) -> (String, JobId) {
         let id = self.create_service(scaling, json!({})).await;
         self.turn(0).await;
         let replica = self.replica_jobs().await[0];
@@ -121,7 +121,7 @@ impl IdlePortal {
         (id, replica)
     }
 
-    async fn revision_items(&self, id: &str) -> Vec<Value> {
+    pub async fn revision_items(&self, id: &str) -> Vec<Value> {
         items(&self.t, &self.ada, &format!("{}/{id}/revisions", self.services_path())).await
     }
 }
@@ -245,7 +245,7 @@ async fn a_drained_replica_ends_after_its_last_request() {
 
 impl IdlePortal {
     /// A service with two ready replicas.
-    async fn live_service_of_two(&self, scaling: Value) -> (String, Vec<JobId>) {
+    pub async fn live_service_of_two(&self, scaling: Value) -> (String, Vec<JobId>) {
         let id = self.create_service(scaling, json!({})).await;
         self.turn(0).await;
         let replicas = self.replica_jobs().await;

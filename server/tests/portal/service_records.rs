@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::common::engines;
 use crate::gateways::{add_gateway, add_key, add_service, number, run, send, sites};
 use crate::idle_portal::IdlePortal;
-use crate::operations::schedule_all;
+use crate::operations::{items, schedule_all};
 use crate::services::service;
 
 const DAY_S: i64 = 86_400;
@@ -54,6 +54,30 @@ async fn records_of_services_go_after_their_retention_and_objects_after_their_us
         // The key with the greatest number stays, so that no number is used again.
         assert_eq!(counts().await, [1, 1, 0, 0, 1], "{engine}");
         assert_eq!(number(t, "SELECT MAX(number) FROM inference_keys").await, 2, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn the_use_of_a_deleted_service_is_that_of_its_organization() {
+    for site in sites("deleted_use").await {
+        let (engine, t, org) = (site.engine, &site.t, site.org.as_str());
+        let (gone, revision) = add_service(t, org, "gone").await;
+        let key = add_key(t, org, 1, None).await;
+        let now = t.portal.context.now().micros();
+        let sql = format!(
+            "INSERT INTO service_use (service_id, revision_id, key_id, hour_at, org_id, requests, errors, \
+             prompt_tokens, completion_tokens, token_nanos, first_byte) \
+             VALUES ('{gone}', '{revision}', '{key}', {now}, '{org}', 3, 0, 0, 0, 0, '[]')"
+        );
+        run(t, sql).await;
+        run(t, format!("UPDATE services SET deleted_at = {now} WHERE id = '{gone}'")).await;
+        let path = format!("/orgs/{org}/services/{gone}");
+        t.get(&site.owner, &path).await.problem(404, "object.not_found");
+        let used = items(t, &site.owner, &format!("{path}/use")).await;
+        assert_eq!((used.len(), &used[0]["requests"]), (1, &json!(3)), "{engine}: {used:?}");
+        let (stranger, other) = t.tenant("stranger").await;
+        let foreign = format!("/orgs/{other}/services/{gone}/use");
+        t.get(&stranger, &foreign).await.problem(404, "object.not_found");
     }
 }
 

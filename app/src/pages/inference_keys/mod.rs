@@ -18,7 +18,7 @@ use super::confirm::{ConfirmDialog, ConfirmTarget};
 use super::curl::ListCurl;
 use super::org_data::org_view;
 use super::parts::{Call, now_ms, ready};
-use super::text::number;
+use super::text::counted;
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
@@ -131,11 +131,16 @@ fn table(
     )
 }
 
+/// Returns a number of things: `1 request`, `1,284 requests`.
+fn count_text(count: u64, one: &str, many: &str) -> String {
+    counted(usize::try_from(count).unwrap_or(usize::MAX), one, many)
+}
+
 /// Returns the rates of a key: `60 requests, 100,000 tokens a minute`.
 fn rates_text(spec: &InferenceKeySpec) -> String {
     let parts = [
-        spec.requests_per_minute.map(|count| format!("{} requests", number(count))),
-        spec.tokens_per_minute.map(|count| format!("{} tokens", number(count))),
+        spec.requests_per_minute.map(|count| count_text(count, "request", "requests")),
+        spec.tokens_per_minute.map(|count| count_text(count, "token", "tokens")),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     if parts.is_empty() { "none".to_owned() } else { format!("{} a minute", parts.join(", ")) }
@@ -169,7 +174,7 @@ fn row(
 ) -> AnyView {
     let spec = &key.spec;
     let models = if spec.models.is_empty() { "all".to_owned() } else { spec.models.join(", ") };
-    let used = format!("{} requests", number(key.this_month.requests));
+    let used = count_text(key.this_month.requests, "request", "requests");
     let label = format!("Revoke {}", spec.name);
     let button = writes.then(|| target.button(key.clone(), "Revoke", label, ready));
     let end = spec.expires_at;
@@ -252,5 +257,7 @@ mod tests {
         };
         assert_eq!(rates_text(&all), "60 requests, 100,000 tokens a minute");
         assert_eq!(budgets_text(&all, "USD"), "$5.00 a day, $50.00 in all");
+        let one = InferenceKeySpec { requests_per_minute: Some(1), tokens_per_minute: Some(1), ..all };
+        assert_eq!(rates_text(&one), "1 request, 1 token a minute");
     }
 }

@@ -130,7 +130,7 @@ fn row(service: &Service, currency: &str, writes: bool, state: State, ready: Rea
     let TokenPrice { prompt_micros_per_million, completion_micros_per_million } = service.token_price;
     let one = service.clone();
     let button = (writes && has_tokens).then(|| {
-        let label = format!("Set the price of {}", service.name);
+        let label = format!("Set price of {}", service.name);
         view! {
             <button
                 class="btn btn--small"

@@ -29,6 +29,8 @@ pub fn Replicas(live: LiveService) -> impl IntoView {
     let bar =
         Memo::new(move |_| live.service.with(|service| (service.replicas.clone(), service.scaling.clone())));
     let ready = live.ready;
+    // The jobs of ended replicas too, with the logs of those that failed.
+    let jobs = org_link(&live.service.with_untracked(|service| jobs_page(&service.name)));
     let button = live.writes.then(|| {
         view! {
             <button
@@ -47,13 +49,21 @@ pub fn Replicas(live: LiveService) -> impl IntoView {
                 <h2>"Replicas"</h2>
                 // A memo without a read follows nothing.
                 {move || bar.with(|_| live.service.with_untracked(replica_bar))}
-                <div class="section__aside">{button}</div>
+                <div class="section__aside">
+                    {button}
+                    <a class="btn btn--small" href=jobs>"Jobs of this service"</a>
+                </div>
             </div>
             <p class="prose">{move || rule.get()} " " {move || decision.get().map(|one| decision_view(&one))}</p>
             {move || if none.get() { empty("No replicas at present.") } else { table(live) }}
         </section>
         <ScalingDialog live=live open=open/>
     }
+}
+
+/// Returns the page of all jobs of a service, newest first. The portal sets their label.
+fn jobs_page(service: &str) -> String {
+    format!("/jobs?label=berth-service%3D{service}")
 }
 
 /// Returns the rule for the number of replicas as a sentence.
@@ -63,7 +73,12 @@ fn rule_text(scaling: &Scaling) -> String {
         (1, 1) => "The service keeps 1 replica".to_owned(),
         (min, max) if min == max => format!("The service keeps {min} replicas"),
         (min, max) => {
-            format!("The service has {min} to {max} replicas, one for each {target_requests} requests")
+            let each = if target_requests == 1 {
+                "request".to_owned()
+            } else {
+                format!("{target_requests} requests")
+            };
+            format!("The service has {min} to {max} replicas, one for each {each}")
         }
     };
     let sleep = if min_replicas == 0 {
@@ -203,6 +218,10 @@ mod tests {
             (rule(1, 1), "The service keeps 1 replica."),
             (rule(3, 3), "The service keeps 3 replicas."),
             (rule(1, 4), "The service has 1 to 4 replicas, one for each 4 requests."),
+            (
+                Scaling { target_requests: 1, ..rule(1, 4) },
+                "The service has 1 to 4 replicas, one for each request.",
+            ),
             (
                 rule(0, 4),
                 "The service has 0 to 4 replicas, one for each 4 requests, and falls asleep after 10 min without a request.",

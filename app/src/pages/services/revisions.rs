@@ -72,8 +72,19 @@ fn rule_text(rule: RolloutRule) -> String {
     format!("A step of a canary has at least {requests} and {time}.{by_person}")
 }
 
+/// Returns true for a revision on its way to become live.
+const fn is_on_its_way(revision: &Revision) -> bool {
+    matches!(revision.state, RevisionState::Staging | RevisionState::Canary)
+}
+
+/// Returns true if a person can go back: to an earlier revision, or from one on its way. A first revision that does not
+/// start stays on its way, and keeps a new one from its begin.
+fn can_go_back(all: &[Revision]) -> bool {
+    all.len() > 1 || all.iter().any(is_on_its_way)
+}
+
 fn buttons(live: LiveService, dialogs: Dialogs) -> AnyView {
-    let several = Memo::new(move |_| live.revisions.with(|all| all.len() > 1));
+    let can_go_back = Memo::new(move |_| live.revisions.with(|all| can_go_back(all)));
     let ready = live.ready;
     let path = org_link(&format!("/services/{}/new-revision", live.id));
     view! {
@@ -81,7 +92,7 @@ fn buttons(live: LiveService, dialogs: Dialogs) -> AnyView {
             <button
                 class="btn btn--small"
                 type="button"
-                hidden=move || !several.get()
+                hidden=move || !can_go_back.get()
                 disabled=move || !ready.get()
                 on:click=move |_| dialogs.rolling_back.set(true)
             >
@@ -104,8 +115,6 @@ fn table(live: LiveService, dialogs: Dialogs) -> AnyView {
         let cells = move || revision.with(|revision| revision.as_ref().map(cells));
         let is_candidate = Memo::new(move |_| {
             let has_live = all.with(|all| all.iter().any(|one| one.state == RevisionState::Live));
-            let is_on_its_way =
-                |one: &Revision| matches!(one.state, RevisionState::Staging | RevisionState::Canary);
             has_live && revision.with(|revision| revision.as_ref().is_some_and(is_on_its_way))
         });
         let button = live.writes.then(|| traffic_button(number, live.ready, is_candidate, dialogs));
@@ -180,6 +189,31 @@ fn cells(revision: &Revision) -> AnyView {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn revision(number: i64, state: &str) -> Revision {
+        let job = serde_json::json!({"name": "chat", "offering": "h100-80gb", "max_duration_s": 60});
+        serde_json::from_value(serde_json::json!({
+            "id": format!("rev_{number:026}"), "number": number, "state": state, "weight_percent": 0,
+            "spec": {"job": job, "port": 8_000}, "created_at": "2026-11-20T09:00:00Z", "created_by": "Ada",
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_first_revision_on_its_way_can_be_rolled_back_too() {
+        for (states, expected) in [
+            (vec!["staging"], true),
+            (vec!["canary"], true),
+            (vec!["live"], false),
+            (vec!["rolled_back"], false),
+            (vec!["live", "retired"], true),
+            (vec![], false),
+        ] {
+            let all: Vec<Revision> =
+                (1..).zip(&states).map(|(number, state)| revision(number, state)).collect();
+            assert_eq!(can_go_back(&all), expected, "{states:?}");
+        }
+    }
 
     #[test]
     fn a_rule_says_who_begins_the_next_step() {

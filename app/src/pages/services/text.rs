@@ -127,6 +127,10 @@ pub fn canary_keys_text(revisions: &[RevisionSummary]) -> String {
 
 /// Returns the sentence about the state of a service.
 pub fn state_text(service: &Service) -> String {
+    if service.stopped && !service.replicas.is_empty() {
+        return "The service is stopped and refuses all requests. Its last replicas end after their requests."
+            .to_owned();
+    }
     if service.stopped {
         return "The service is stopped: it has no replicas and refuses all requests. Start it to serve again."
             .to_owned();
@@ -327,7 +331,10 @@ mod tests {
         }
         let failed = Service { detail: Some("Replica 2 ended with code 3".to_owned()), ..ready.clone() };
         assert_eq!(state_text(&failed), "Replica 2 ended with code 3.");
-        assert!(state_text(&Service { stopped: true, ..failed }).starts_with("The service is stopped"));
+        let stopped = Service { stopped: true, ..failed };
+        assert!(state_text(&stopped).ends_with("Its last replicas end after their requests."));
+        let ended = state_text(&Service { replicas: Vec::new(), ..stopped });
+        assert!(ended.starts_with("The service is stopped: it has no replicas"), "{ended}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub struct NewInferenceKey {
     /// 1 to 100 printable characters on one line.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 100)))]
     pub name: String,
-    /// The names of models and of plain HTTP services, at most 100; all when empty.
+    /// The names of models and of plain HTTP services, each once, at most 100; all when empty. They may come later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 100), inner(length(min = 1, max = 100))))]
     pub models: Vec<String>,

@@ -311,7 +311,8 @@ pub struct ServiceUse {
     pub prompt_tokens: u64,
     /// Tokens of completions.
     pub completion_tokens: u64,
-    /// The charge for the tokens, in micro-units of the currency. The seconds of replicas are charged with their jobs.
+    /// The charge for the tokens, in micro-units of the currency. In the ledger each block of credit is rounded down, so its
+    /// charge can be up to a micro-unit lower. The seconds of replicas are charged with their jobs.
     pub token_micros: i64,
 }
 

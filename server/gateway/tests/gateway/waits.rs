@@ -142,6 +142,29 @@ async fn a_closed_port_of_a_program_is_no_fault_of_the_platform() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_left_has_its_free_replicas_in_reports_while_another_one_has_a_request() {
+    let stage = Stage::new().await;
+    let (one, two) = (Server::whole("1").gated(), Server::whole("2").gated());
+    let first = Worker::start(&stage.authority, 1, &one).await;
+    let second = Worker::start(&stage.authority, 2, &two).await;
+    let (of_first, of_second) = (first.replica.id, second.replica.id);
+    stage.publish(vec![digits(vec![first.replica, second.replica])], Vec::new()).await;
+    let asked = tokio::spawn(stage.get(PATH).send());
+    eventually("the request at a replica", || async { one.count() + two.count() == 1 }).await;
+    let (server, busy, free) =
+        if one.count() == 1 { (&one, of_first, of_second) } else { (&two, of_second, of_first) };
+    // The service is stopped.
+    stage.publish(Vec::new(), Vec::new()).await;
+    assert_eq!(stage.get(PATH).send().await.unwrap().status(), StatusCode::NOT_FOUND);
+    let is_reported =
+        |id| stage.portal.reports.lock().unwrap().iter().any(|report| report.drained.contains(&id));
+    eventually("a report of the free replica", || async { is_reported(free) }).await;
+    assert!(!is_reported(busy), "it has a request");
+    server.gate.as_ref().unwrap().add_permits(1);
+    assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_share_the_requests_and_a_third_part_waits() {
     let stage = Stage::new().await;
     let (one, two) = (Server::whole("1").gated(), Server::whole("2").gated());

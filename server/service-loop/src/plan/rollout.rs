@@ -2,7 +2,7 @@
 
 use berth_autoscaling::rollout::RevisionState;
 
-use super::{Event, RevisionNumber, Work};
+use super::{Event, Failures, RevisionNumber, Work};
 
 impl Work<'_> {
     /// Applies the events that follow from replicas and evidence.
@@ -29,7 +29,8 @@ impl Work<'_> {
         };
         let failures = self.failures(revision.id);
         if self.never_starts(candidate) && self.plan.rollout.live().is_some() {
-            let detail = format!("Its last {} replicas failed. {}", failures.count, failures.detail);
+            let Failures { count, job, detail, .. } = failures;
+            let detail = format!("Its last {count} replicas failed, the last one was {job}. {detail}");
             self.withdraw(candidate, detail);
             return;
         }
@@ -49,6 +50,12 @@ impl Work<'_> {
     }
 
     fn withdraw(&mut self, candidate: RevisionNumber, detail: String) {
+        let returns =
+            self.plan.rollout.revisions().any(|(number, revision)| number == candidate && revision.returns);
+        if let Some(live) = self.plan.rollout.live().filter(|_| returns) {
+            // It stays, so it has no reason to go any more.
+            self.plan.details.insert(live, String::new());
+        }
         self.apply(Event::Bad(candidate));
         self.plan.details.insert(candidate, detail);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_service_types::services::ServiceState;
 
-use super::{Failures, MOST_FAILURES, Revision, RevisionNumber, Work};
+use super::{Failures, MOST_FAILURES, MOST_PAUSE_S, Revision, RevisionNumber, WAITED_PAUSE_S, Work};
 
 impl Work<'_> {
     pub(super) fn find_state(&mut self, needs: &BTreeMap<RevisionNumber, u32>) {
@@ -57,11 +57,15 @@ impl Work<'_> {
     /// The last failure of a revision, as sentences after a space; empty without one.
     fn trouble(&self, revision: &Revision, failures: &Failures) -> String {
         if let Some(refusal) = self.inputs.refused.get(&revision.id) {
-            return format!(" The job of a replica was refused: {}", refusal.detail);
+            let minutes = MOST_PAUSE_S / 60;
+            return format!(
+                " The job of a replica was refused, and the next try follows within {WAITED_PAUSE_S} seconds if requests wait, otherwise within {minutes} minutes: {}",
+                refusal.detail
+            );
         }
         if failures.count == 0 {
             return String::new();
         }
-        format!(" The last replica failed: {}", failures.detail)
+        format!(" The last replica, {}, failed: {}", failures.job, failures.detail)
     }
 }

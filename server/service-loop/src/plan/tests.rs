@@ -289,7 +289,8 @@ fn a_candidate_whose_first_replicas_fail_is_rolled_back_if_another_is_live() {
             let done = plan(&world(&rows, &[], replicas), &inputs(1));
             let rolled_back = done.rollout.candidate().is_none();
             assert_eq!(rolled_back, has_live && failures >= 3, "{failures} failures, live: {has_live}");
-            assert_eq!(done.details.contains_key(&2), rolled_back);
+            let named = done.details.get(&2).map(|text| text.contains(&job_id(failures - 1).to_string()));
+            assert_eq!(named, rolled_back.then_some(true), "{failures} failures: {:?}", done.details);
             let expected = match (has_live, failures) {
                 (false, 0..=2) => ServiceState::Waking,
                 (false, _) => ServiceState::Failed,
@@ -318,6 +319,7 @@ fn a_first_revision_that_never_starts_is_tried_again_only_for_a_request() {
             assert_eq!(done.created.len(), usize::from(is_tried), "{context}");
             if failures >= 3 && !has_live {
                 assert_eq!(done.state, ServiceState::Failed, "{context}");
+                assert!(done.detail.contains(&job_id(failures - 1).to_string()), "{context}");
             }
         }
     }

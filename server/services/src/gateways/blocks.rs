@@ -55,7 +55,8 @@ fn posting(
         source: CREDIT_BLOCK,
         source_id: row.hold_id.to_string(),
         seq,
-        memo: format!("Tokens of services, key {}", row.key_name),
+        // Names of keys can be equal, and a revoked key is in no list.
+        memo: format!("Tokens of services, key {} …{}", row.key_name, row.key_hint),
         at,
     }
 }
@@ -79,6 +80,7 @@ pub(super) async fn lend(
         org_id: key.org_id,
         key_number: key.number,
         key_name: key.name.clone(),
+        key_hint: key.hint.clone(),
         size_nanos,
         spent_nanos: 0,
         lent_at: lent.at,

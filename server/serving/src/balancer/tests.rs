@@ -44,6 +44,21 @@ fn balancer(service: &Service) -> Balancer {
 }
 
 #[test]
+fn a_closed_balancer_knows_its_free_replicas_and_chooses_none() {
+    let service = one_revision(&[4, 4]);
+    let mut balancer = balancer(&service);
+    let pick = |balancer: &mut Balancer| balancer.pick(&Ask::default(), NOW, &mut Script(Vec::new()));
+    let busy = pick(&mut balancer).unwrap().replica;
+    balancer.close();
+    assert_eq!(pick(&mut balancer), Err(NoReplica::Asleep));
+    assert!(balancer.free().all(|id| id != busy) && balancer.free().count() == 1);
+    balancer.finish(busy, Outcome::Answered, NOW);
+    assert_eq!(balancer.free().count(), 2, "both are known until the next update");
+    balancer.update(&service, NOW);
+    assert!(pick(&mut balancer).is_ok());
+}
+
+#[test]
 fn a_prefix_chooses_the_replica_and_not_the_revision() {
     let mut service = one_revision(&[4, 4]);
     service.revisions[0].weight_percent = 50;

@@ -21,7 +21,7 @@ const TEMPLATE_TOKENS: u64 = 256;
 /// The fields of a body that a gateway reads. A repeated one is an error: another reader could choose the other.
 #[derive(Deserialize)]
 struct Body {
-    model: String,
+    model: Option<String>,
     stream: Option<bool>,
     stream_options: Option<Map<String, Value>>,
     max_tokens: Option<u64>,
@@ -175,6 +175,9 @@ impl InferenceRequest {
         }
         let fields: Body = serde_json::from_slice(body)
             .map_err(|e| Refusal::Malformed { line: e.line(), column: e.column() })?;
+        let Some(model) = fields.model.filter(|model| !model.is_empty()) else {
+            return Err(Refusal::InvalidField { pointer: "/model", detail: "Name a model." });
+        };
         let completions = fields.n.unwrap_or(1).max(fields.best_of.unwrap_or(1));
         if fields.n == Some(0) || completions > MAX_COMPLETIONS {
             let detail = "Ask for 1 to 128 completions of a prompt.";
@@ -183,7 +186,7 @@ impl InferenceRequest {
         let options = fields.stream_options.unwrap_or_default();
         Ok(Self {
             endpoint,
-            model: fields.model,
+            model,
             is_stream: fields.stream == Some(true) && endpoint != Endpoint::Embeddings,
             asks_for_usage: options.get("include_usage") == Some(&Value::Bool(true)),
             body_bytes: body.len() as u64,
@@ -312,7 +315,6 @@ mod tests {
             "{",
             r#"{"model":"m"} x"#,
             r#"{"model":5}"#,
-            "{}",
             r#"{"model":"a","model":"b"}"#,
             r#"{"model":"m","max_tokens":1,"max\u005ftokens":2}"#,
             r#"{"model":"m","max_tokens":-1}"#,
@@ -323,6 +325,9 @@ mod tests {
             r#"{"model":"m","prompt":{}}"#,
         ] {
             assert!(matches!(read(bad), Err(Refusal::Malformed { .. })), "{bad}");
+        }
+        for bad in ["{}", r#"{"messages":[]}"#, r#"{"model":null}"#, r#"{"model":""}"#] {
+            assert!(matches!(read(bad), Err(Refusal::InvalidField { pointer: "/model", .. })), "{bad}");
         }
         for bad in [r#"{"model":"m","n":0}"#, r#"{"model":"m","n":129}"#, r#"{"model":"m","best_of":129}"#] {
             assert!(matches!(read(bad), Err(Refusal::InvalidField { pointer: "/n", .. })), "{bad}");

@@ -15,6 +15,8 @@ pub struct StoredBlock {
     pub key_number: i64,
     /// The name of the key.
     pub key_name: String,
+    /// The last characters of its secret.
+    pub key_hint: String,
     pub size_nanos: i64,
     pub spent_nanos: i64,
     pub lent_at: Timestamp,
@@ -34,8 +36,8 @@ pub struct StoredBlock {
 macro_rules! select_blocks {
     ($($rest:literal),+) => {
         concat!(
-            "SELECT b.hold_id, b.gateway_number, b.life, b.number, b.org_id, b.key_number, k.name AS key_name, b.size_nanos, \
-             b.spent_nanos, b.lent_at, b.until_at, b.ending, b.void, b.closed, b.held_micros, b.posted_micros \
+            "SELECT b.hold_id, b.gateway_number, b.life, b.number, b.org_id, b.key_number, k.name AS key_name, \
+             k.hint AS key_hint, b.size_nanos, b.spent_nanos, b.lent_at, b.until_at, b.ending, b.void, b.closed, b.held_micros, b.posted_micros \
              FROM credit_blocks b JOIN inference_keys k ON k.number = b.key_number WHERE ",
             $($rest),+
         )
@@ -191,6 +193,7 @@ pub struct PayingKey {
     pub number: i64,
     pub org_id: OrgId,
     pub name: String,
+    pub hint: String,
     pub day_budget_micros: Option<i64>,
     pub month_budget_micros: Option<i64>,
     pub total_budget_micros: Option<i64>,
@@ -198,7 +201,7 @@ pub struct PayingKey {
 
 /// Finds the key with a number, unless it is revoked or expired.
 pub async fn find_key(tx: &mut Tx<'_>, number: i64, now: Timestamp) -> Result<Option<PayingKey>, StoreError> {
-    let sql = "SELECT id, number, org_id, name, day_budget_micros, month_budget_micros, total_budget_micros \
+    let sql = "SELECT id, number, org_id, name, hint, day_budget_micros, month_budget_micros, total_budget_micros \
                FROM inference_keys WHERE number = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)";
     find!(tx, PayingKey, sql, number, now)
 }

@@ -114,6 +114,12 @@ pub async fn find_any(tx: &mut Tx<'_>, id: ServiceId) -> Result<Option<StoredSer
     find!(tx, StoredService, select_services!("WHERE s.id = $1 AND s.deleted_at IS NULL"), id)
 }
 
+/// Returns true for a service of this organization, also for a deleted one.
+pub async fn is_of_org(tx: &mut Tx<'_>, org: OrgId, id: ServiceId) -> Result<bool, StoreError> {
+    let sql = "SELECT id FROM services WHERE org_id = $1 AND id = $2";
+    Ok(find!(tx, (ServiceId,), sql, org, id)?.is_some())
+}
+
 /// Returns true if the organization has a service with this name.
 pub async fn has_name(tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<bool, StoreError> {
     let sql = "SELECT id FROM services WHERE org_id = $1 AND name = $2 AND deleted_at IS NULL";

@@ -1,0 +1,128 @@
+//! Tests of the loop of services: the way back to a former revision, tries after a refusal, and the drain of a stopped service.
+
+use crate::common::engines;
+use crate::idle_portal::IdlePortal;
+use crate::operations::job;
+use crate::service_loop::{GATEWAY, revision};
+use berth_serving::snapshot::ReplicaId;
+use berth_types::ids::JobId;
+use serde_json::{Value, json};
+
+/// A service whose second revision is live, on its way back to the first one. Returns the replica of the second one.
+async fn going_back(setup: &IdlePortal) -> (String, JobId) {
+    let (id, first) = setup.live_service(json!({})).await;
+    setup.turn(20).await;
+    let path = format!("{}/{id}", setup.services_path());
+    setup.t.post(&setup.ada, &format!("{path}/revisions"), revision(&json!({}))).await.expect(201);
+    setup.turn(0).await;
+    let second = other_replica(setup, first).await;
+    setup.runs(second, true).await;
+    setup.turn(0).await;
+    setup.ends(first, 143).await;
+    setup.turn(0).await;
+    setup.t.post(&setup.ada, &format!("{path}/rollback"), Value::Null).await.expect(200);
+    (id, second)
+}
+
+/// The only other replica than this one that has not ended.
+async fn other_replica(setup: &IdlePortal, known: JobId) -> JobId {
+    let all = setup.replica_jobs().await;
+    let others: Vec<JobId> = all.into_iter().filter(|job| *job != known).collect();
+    assert_eq!(others.len(), 1, "{others:?}");
+    others[0]
+}
+
+/// The state of a job.
+async fn state(setup: &IdlePortal, id: JobId) -> String {
+    job(setup, &id.to_string()).await["state"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_live_revision_that_a_person_left_has_the_reason() {
+    for (engine, db, _location) in engines("service_left").await {
+        let setup = IdlePortal::on(db).await;
+        let (id, second) = going_back(&setup).await;
+        setup.turn(0).await;
+        let back = other_replica(&setup, second).await;
+        setup.runs(back, true).await;
+        setup.turn(0).await;
+        let revisions = setup.revision_items(&id).await;
+        let states: Vec<&Value> = revisions.iter().map(|revision| &revision["state"]).collect();
+        assert_eq!(states, ["rolled_back", "live"], "{engine}: {revisions:?}");
+        assert_eq!(revisions[0]["detail"], "Ada went back to revision 1.", "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_way_back_that_fails_leaves_no_reason_at_the_live_revision() {
+    for (engine, db, _location) in engines("service_not_left").await {
+        let setup = IdlePortal::on(db).await;
+        let (id, second) = going_back(&setup).await;
+        let mut last = second;
+        for _ in 0..3 {
+            setup.turn(5).await;
+            last = other_replica(&setup, second).await;
+            setup.ends(last, 1).await;
+            setup.turn(0).await;
+        }
+        let revisions = setup.revision_items(&id).await;
+        let states: Vec<&Value> = revisions.iter().map(|revision| &revision["state"]).collect();
+        assert_eq!(states, ["live", "retired"], "{engine}: {revisions:?}");
+        assert!(revisions[0]["detail"].is_null(), "{engine}: {revisions:?}");
+        let detail = revisions[1]["detail"].as_str().unwrap();
+        assert!(detail.contains(&last.to_string()), "{engine}: {detail}");
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_request_shortens_the_pause_after_refusals() {
+    for (engine, db, _location) in engines("service_refused_wait").await {
+        let setup = IdlePortal::on(db).await;
+        let long = json!({
+            "name": "x", "offering": "h100-80gb", "command": ["serve"], "count": 2, "max_duration_s": 2_592_000,
+        });
+        let id = setup.create_service(json!({}), json!({"job": long})).await;
+        // Now a month costs more than the credit.
+        setup.set_price(18_000_000).await;
+        for pause_s in [0, 2, 4, 8, 16] {
+            setup.turn(pause_s).await;
+        }
+        let shown = setup.service(&id).await;
+        assert!(shown["detail"].as_str().unwrap().contains("within 15 seconds"), "{engine}: {shown}");
+        let credit = json!({"amount_micros": 30_000_000_000_i64, "memo": "More"});
+        let path = format!("/operator/orgs/{}/credits", setup.org);
+        setup.t.post(&setup.operator, &path, credit).await.expect(201);
+        setup.turn(15).await;
+        assert!(setup.replica_jobs().await.is_empty(), "{engine}: the fifth pause has 32 seconds");
+        setup.gateway_reports(&id, 0, 1);
+        setup.turn(0).await;
+        assert_eq!(setup.replica_jobs().await.len(), 1, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_free_replica_of_a_stopped_service_ends_before_the_request_of_another_one() {
+    for (engine, db, _location) in engines("service_stopped_free").await {
+        let setup = IdlePortal::on(db).await;
+        let (id, replicas) = setup.live_service_of_two(json!({"min_replicas": 2, "max_replicas": 2})).await;
+        setup.turn(20).await;
+        let is_free = |job: JobId| {
+            let replica = ReplicaId { job, attempt: 1, rank: 0 };
+            setup.t.portal.service_loop.board().drained(GATEWAY, replica, setup.at(0));
+        };
+        setup.gateway_reports(&id, 1, 0);
+        // A replica that does not drain can get requests after this report.
+        is_free(replicas[0]);
+        setup.turn(0).await;
+        setup.patch_service(&id, json!({"stopped": true})).await;
+        setup.turn(0).await;
+        is_free(replicas[1]);
+        setup.turn(0).await;
+        assert_eq!(state(&setup, replicas[0]).await, "running", "{engine}: it has the request");
+        assert_eq!(state(&setup, replicas[1]).await, "stopping", "{engine}");
+        setup.gateway_reports(&id, 1, 0);
+        is_free(replicas[0]);
+        setup.turn(0).await;
+        assert_eq!(state(&setup, replicas[0]).await, "stopping", "{engine}");
+    }
+}
