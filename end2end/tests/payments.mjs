@@ -184,7 +184,7 @@ test('the saved card is charged by rule, and when it is declined the webhook hea
   await textbox(rule, 'Amount').fill('10');
   await textbox(rule, 'Maximum charges').fill('1');
   await save.click();
-  await page.locator('#recharge-amount-error').filter({ hasText: '1 times $10.00 a day' }).waitFor();
+  await page.locator('#recharge-amount-error').filter({ hasText: 'one charge of $10.00 a day' }).waitFor();
   await textbox(rule, 'Threshold').fill('30');
   await save.click();
   await rule.getByText('Rule saved and in effect.').waitFor();

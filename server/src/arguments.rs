@@ -33,7 +33,7 @@ impl Store {
     ///
     /// # Errors
     /// Postgres is on another host, and neither its URL nor an option decides about the verification of that host.
-    fn postgres_url(&self) -> Result<Option<&str>, String> {
+    pub fn postgres_url(&self) -> Result<Option<&str>, String> {
         let Some(url) = self.database.as_deref() else { return Ok(None) };
         let protected = is_protected_url(url).map_err(cannot_open)?;
         if protected || self.database_unverified {

@@ -21,7 +21,7 @@ impl Backup {
     /// The copy exists already, or a file cannot be read or written.
     pub async fn run(self) -> Result<String, String> {
         let Self { store, to } = self;
-        let Copied { files, bytes } = back_up(&store.data, store.database.is_none(), &to).await?;
+        let Copied { files, bytes } = back_up(&store.data, store.postgres_url()?.is_none(), &to).await?;
         let note = match store.database {
             None => "",
             Some(_) => {

@@ -23,6 +23,7 @@ use berth_foundation::addresses::{
 };
 use berth_foundation::clock::SystemClock;
 use berth_foundation::log_line::LogLine;
+use berth_foundation::mail::Mailer;
 use berth_foundation::objects::Bucket;
 use berth_foundation::settings::RequireFactor;
 use berth_jobs::Templates;
@@ -345,14 +346,17 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
     let keep_readings = readings.keep()?;
     let assets = web.or_else(built_pages).as_deref().map(open_pages).transpose()?;
     let object_store = object_store.as_deref().map(find_bucket).transpose()?;
+    let public_url = public_url.unwrap_or_else(|| own_public_url(listen));
+    check_ports_origin(ports_origin.as_ref(), &public_url)?;
+    let (dns_server, operator_provider) = (sso.dns_server, sso.provider()?);
+    // A refused option leaves the data as they are.
+    Mailer::new(mail.smtp.as_deref(), &mail.mail_from, Path::new(""))?;
     let lock = store.lock(LOCK_WAIT).await?;
     let listener = bind(listen).await?;
     let worker_listener = bind(worker_listen).await?;
     let db = store.open().await?;
     let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
     let worker_url = worker_url.map_or_else(|| own_worker_url(worker_at), Ok)?;
-    let public_url = public_url.unwrap_or_else(|| own_public_url(listen));
-    check_ports_origin(ports_origin.as_ref(), &public_url)?;
     let settings = Settings {
         currency,
         https: https || public_url.starts_with("https://"),
@@ -369,8 +373,8 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         stripe_webhook_secrets,
         sign_up_open: !accounts.sign_up_closed,
         require_factor: accounts.require_second_factor,
-        dns_server: sso.dns_server,
-        operator_provider: sso.provider()?,
+        dns_server,
+        operator_provider,
         data: store.data,
         keep_readings,
         worker_url,

@@ -22,7 +22,7 @@ use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use lru::LruCache;
 
-pub use providers::{DomainThrottle, LogoutThrottle, PasskeyThrottle, SsoThrottle};
+pub use providers::{DomainThrottle, IssuerThrottle, LogoutThrottle, PasskeyThrottle, SsoThrottle};
 
 /// Entries of one limit. The least recent entry makes room for a new one.
 const ENTRIES: usize = 1 << 16;

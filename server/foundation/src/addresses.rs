@@ -46,8 +46,8 @@ fn is_host(text: &str) -> bool {
 pub fn parse_public_url(text: &str) -> Result<String, String> {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     match host.map(|host| host.strip_suffix('/').unwrap_or(host)) {
-        Some(host) if is_host(host) => Ok(text.to_owned()),
-        _ => Err("expected https://HOST or http://HOST:PORT, without a path".to_owned()),
+        Some(host) if is_host(host) => Ok(text.trim_end_matches('/').to_owned()),
+        _ => Err("expected https://HOST or http://HOST:PORT in lower case and without a path; an international name begins with xn--".to_owned()),
     }
 }
 
@@ -67,7 +67,7 @@ pub fn own_public_url(listen: SocketAddr) -> String {
     if !listen.ip().is_unspecified() {
         return format!("http://{listen}");
     }
-    let url = format!("http://localhost:{}", listen.port());
+    let url = format!("http://127.0.0.1:{}", listen.port());
     tracing::warn!(
         %listen,
         url,
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(own_public_url(at("[2001:db8::1]:80")), "http://[2001:db8::1]:80");
         for all in ["0.0.0.0:8080", "[::]:8080"] {
             let url = own_public_url(at(all));
-            assert_eq!(url, "http://localhost:8080");
+            assert_eq!(url, "http://127.0.0.1:8080", "an address has no passkeys");
             assert_eq!(parse_public_url(&url).as_ref(), Ok(&url));
             assert!(own_worker_url(at(all)).unwrap_err().contains("--worker-url"), "{all}");
         }

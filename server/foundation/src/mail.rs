@@ -151,7 +151,10 @@ impl Mailer {
         if failed == 0 {
             return Ok(());
         }
-        Err(format!("mails not sent: {failed} of {}; the last error: {last_error}", sent + failed))
+        Err(format!(
+            "mails not sent: {failed} of {}; links and invitations are not sent again; the last error: {last_error}",
+            sent + failed
+        ))
     }
 }
 
@@ -227,7 +230,12 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         send().await.unwrap();
         let report = mailer.report().unwrap_err();
-        assert!(report.starts_with("mails not sent: 1 of 2; the last error: "), "{report}");
+        assert!(
+            report.starts_with(
+                "mails not sent: 1 of 2; links and invitations are not sent again; the last error: "
+            ),
+            "{report}"
+        );
         assert_eq!(mailer.report(), Ok(()));
     }
 }

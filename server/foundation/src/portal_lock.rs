@@ -42,19 +42,20 @@ impl PortalLock {
     /// # Errors
     /// That of the portal, or another portal has the database.
     pub async fn keep(self, portal: impl Future<Output = Result<(), String>>) -> Result<(), String> {
-        let Self { directory, database } = self;
-        // After the end of the portal its last tasks can still write.
-        std::mem::forget(directory);
+        let Self { directory, mut database } = self;
         let lost = async {
-            match database {
+            match &mut database {
                 Some(database) => database.lost().await,
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
+        let ended = tokio::select! {
             ended = portal => ended,
             () = lost => Err("another portal uses the database now".to_owned()),
-        }
+        };
+        // After the end of the portal its last tasks can still write.
+        std::mem::forget((directory, database));
+        ended
     }
 }
 

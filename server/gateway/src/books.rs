@@ -374,7 +374,6 @@ mod tests {
         assert_eq!(borrower.hold(2, payer, 10, now), HoldAnswer::Waits);
         books.restart(9);
         let borrower = books.borrower().unwrap();
-        assert_eq!(borrower.open_requests().count(), 0);
         assert_eq!(borrower.hold(3, payer, 10, now), HoldAnswer::Held, "the block is still there");
         assert!(books.open_credit(5), "another gateway begins anew");
     }

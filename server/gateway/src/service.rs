@@ -154,7 +154,6 @@ impl ServiceState {
     pub fn update(&self, service: &Service) {
         let now = now_ms();
         let mut inner = self.lock();
-        inner.has_left = false;
         inner.balancer.update(service, now);
         let mut replicas = service.revisions.iter().flat_map(|revision| &revision.replicas);
         inner.has_replica = replicas.any(|replica| !replica.draining);
@@ -176,6 +175,11 @@ impl ServiceState {
         inner.balancer.close();
         inner.has_replica = false;
         inner.has_left = true;
+    }
+
+    /// The next snapshot has the service: its requests wait until the snapshot is taken over.
+    pub fn come_back(&self) {
+        self.lock().has_left = false;
     }
 
     /// Starts waiting requests whose time of another choice has come.
@@ -466,7 +470,10 @@ mod tests {
         assert_eq!(turn.place().await.err(), Some(Refusal::UnknownAddress));
         assert_eq!(state.enter(demand(60_000)).err(), Some(Refusal::UnknownAddress), "it is late");
         assert_eq!(state.counts(), (0, 0));
+        state.come_back();
+        let turn = waits(state.enter(demand(60_000)).unwrap());
         state.update(&service(vec![replica(1, 1)]));
+        assert!(turn.place().await.is_ok());
         assert!(state.enter(demand(60_000)).is_ok() && state.free_after_leave().is_empty());
     }
 

@@ -177,6 +177,9 @@ impl Shared {
             state.clone()
         };
         let view = Arc::new(View::new(snapshot, last.as_deref(), new).map_err(|e| e.to_string())?);
+        for state in view.services.values() {
+            state.come_back();
+        }
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Some(view.clone());
         for service in &view.routes.snapshot().services {
             if let Some(state) = view.services.get(&service.id) {

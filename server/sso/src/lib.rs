@@ -27,13 +27,16 @@ use berth_store::StoreError;
 use berth_types::problems::Problem;
 use berth_types::sso::SsoFailure;
 use lru::LruCache;
+use tokio::sync::Semaphore;
 
 use berth_accounts::accounts::Accounts;
-use berth_accounts::throttle::{DomainThrottle, LogoutThrottle, SsoThrottle};
+use berth_accounts::throttle::{DomainThrottle, IssuerThrottle, LogoutThrottle, SsoThrottle};
 use refresh::SilentProviders;
 
 /// Used states of sign-ins, and used logout tokens, in memory. The least recent one makes room for a new one.
 const USED: usize = 1 << 14;
+/// Reads of new issuers at the same time.
+const ISSUER_READS: usize = 8;
 
 /// A refused sign-in: the cause for the person, and the detail for the audit log.
 #[derive(Debug, PartialEq, Eq)]
@@ -111,6 +114,9 @@ pub struct Providers {
     transport: Arc<Transport>,
     dns: Arc<dyn TxtRecords>,
     domain_throttle: Arc<DomainThrottle>,
+    issuer_throttle: Arc<IssuerThrottle>,
+    /// The places for reads of new issuers.
+    issuer_reads: Arc<Semaphore>,
 }
 
 /// Single sign-on for organizations and operators.
@@ -133,7 +139,14 @@ impl SingleSignOn {
         let dns = Arc::new(DnsServer::new(context.settings.dns_server));
         Self {
             protocol: Protocol::new(context.clone(), transport.clone()),
-            providers: Providers { context, transport, dns, domain_throttle: Arc::default() },
+            providers: Providers {
+                context,
+                transport,
+                dns,
+                domain_throttle: Arc::default(),
+                issuer_throttle: Arc::default(),
+                issuer_reads: Arc::new(Semaphore::new(ISSUER_READS)),
+            },
             accounts,
             throttle: Arc::default(),
             logout_throttle: Arc::default(),

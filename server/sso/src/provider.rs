@@ -255,7 +255,8 @@ impl Providers {
     /// be changed.
     ///
     /// # Errors
-    /// 422 with the cause, if the service does not answer as this issuer.
+    /// 422 with the cause, if the service does not answer as this issuer. 429 beyond the quota of the organization, or if
+    /// too many others are read now.
     async fn check_new_issuer(&self, org: OrgId, issuer: &str) -> Result<(), Problem> {
         let mut conn = self.context.db.read().await?;
         let stored = store::sso::find_provider(&mut conn.tx(), org).await?;
@@ -263,6 +264,14 @@ impl Providers {
         if stored.is_some_and(|row| row.issuer == issuer) {
             return Ok(());
         }
+        if let Some(wait_s) = self.issuer_throttle.count_read(org) {
+            let detail = "Your organization has tried many issuers. Nothing was changed.";
+            return Err(Problem::throttled(detail, wait_s));
+        }
+        let Ok(_place) = self.issuer_reads.try_acquire() else {
+            let detail = "The portal reads many issuers at the moment. Nothing was changed.";
+            return Err(Problem::throttled(detail, ISSUER_WAIT.as_secs()));
+        };
         let read = tokio::time::timeout(ISSUER_WAIT, check_issuer(self.transport.clone(), issuer)).await;
         let cause: String = match read {
             Ok(Ok(())) => return Ok(()),

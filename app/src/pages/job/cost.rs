@@ -260,7 +260,7 @@ mod tests {
     fn the_rate_names_the_surcharge_in_it() {
         let job = Job { nano_per_second: 913_611, ..finished() };
         assert_eq!(rate_note(&job), "at $3.289/h, price version 1");
-        let slice = Job { nano_per_second: 103_820, ..job.clone() };
+        let slice = Job { nano_per_second: 103_819, ..job.clone() };
         assert_eq!(rate_note(&slice), "at $0.37375/h, price version 1");
         assert_eq!(rate_note(&Job { count: 2, ..slice }), "at $0.3738/h, price version 1");
         let promised = Job { surcharge_basis_points: 1_000, ..job };

@@ -109,7 +109,7 @@ fn failure(job: &Job) -> Option<AnyView> {
 fn advice(code: &str, rank: Option<u32>) -> String {
     let kind = code.split('.').next().unwrap_or_default();
     let next = match kind {
-        "node" | "device" | "worker" | "lease" | "gang" => {
+        "node" | "device" | "worker" | "lease" | "gang" | "attempt" => {
             "The node failed, not the job: choose Launch again to run it once more."
         }
         // The program never started, so its log is empty.

@@ -18,10 +18,11 @@ use berth_types::Page;
 use berth_types::events::{JobChange, JobCost, JobEvent};
 use berth_types::files::JobFile;
 use berth_types::ids::{JobId, OrgId};
-use berth_types::jobs::{Explanation, Job, JobState};
+use berth_types::jobs::{Explanation, Job, JobState, JobVolume};
 use berth_types::metrics::Metrics;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
+use berth_types::volumes::VolumeMode;
 use futures::join;
 use leptos::prelude::*;
 use leptos_meta::Title;
@@ -204,6 +205,15 @@ fn removed_log(at: Timestamp) -> impl IntoView {
     }
 }
 
+/// True while the worker of an ended job can still hand over its changes of a volume.
+fn awaits_files(job: &Job) -> bool {
+    let is_open = |volume: &JobVolume| {
+        let has_result = volume.kept_version.is_some() || volume.note.is_some();
+        volume.mode == VolumeMode::Rw && volume.version.is_some() && !has_result
+    };
+    job.removed_at.is_none() && job.volumes.iter().any(is_open)
+}
+
 #[component]
 fn JobView(loaded: Loaded) -> impl IntoView {
     let Loaded { job, events, explanation, metrics, ports_on, files } = loaded;
@@ -214,10 +224,10 @@ fn JobView(loaded: Loaded) -> impl IntoView {
     let finished_text = if has_log { "finished, log complete" } else { "finished" };
     // The log of the failed rank shows the cause.
     let (ranks, rank) = (job.nodes, RwSignal::new(job.failed_rank.unwrap_or(0)));
+    let has_events = !finished || awaits_files(&job);
     let live = LiveJob::new(job, events);
     let (org, id) = (live.org, live.id);
-    // A finished job has no further events.
-    let feed: Option<Feed> = (!finished).then(|| {
+    let feed: Option<Feed> = has_events.then(|| {
         live::open(
             move || {
                 let after = live.events.with_untracked(|events| last_seq(events));

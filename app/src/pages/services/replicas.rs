@@ -61,7 +61,7 @@ pub fn Replicas(live: LiveService) -> impl IntoView {
     }
 }
 
-/// Returns the page of all jobs of a service, newest first. The portal sets their label.
+/// Returns the page of all jobs with the name of a service, also of deleted ones. The portal sets their label.
 fn jobs_page(service: &str) -> String {
     format!("/jobs?label=berth-service%3D{service}")
 }

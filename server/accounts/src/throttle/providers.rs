@@ -19,6 +19,9 @@ const LOGOUT: Rate = Rate { burst: 200, every_s: 1 };
 /// Checks of domains by one organization: at most ten in an hour.
 const DOMAIN: Rate = Rate { burst: 5, every_s: 720 };
 
+/// Reads of new issuers for one organization: ten at once, and then ten an hour.
+const ISSUER: Rate = Rate { burst: 10, every_s: 360 };
+
 /// Counts the steps of single sign-ons by network.
 pub struct SsoThrottle(Limiter);
 
@@ -74,6 +77,22 @@ impl LogoutThrottle {
     }
 }
 
+/// Counts reads of new issuers by organization.
+pub struct IssuerThrottle(Limiter);
+
+impl Default for IssuerThrottle {
+    fn default() -> Self {
+        Self(Limiter::new(ISSUER))
+    }
+}
+
+impl IssuerThrottle {
+    /// Counts a read. Beyond the quota it returns the seconds to wait.
+    pub fn count_read(&self, org: OrgId) -> Option<u64> {
+        self.0.count(org)
+    }
+}
+
 /// Counts checks of domains by organization.
 pub struct DomainThrottle(Limiter);
 
@@ -111,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_organization_checks_its_domains_ten_times_an_hour() {
+    fn an_organization_checks_domains_and_issuers_some_times_an_hour() {
         let throttle = DomainThrottle::default();
         let org = |n: u128| OrgId::from_uuid(uuid::Uuid::from_u128(n));
         for _ in 0..DOMAIN.burst {
@@ -120,5 +139,10 @@ mod tests {
         assert!(throttle.count_check(org(1)).is_some());
         assert_eq!(throttle.count_check(org(2)), None);
         assert!(u64::from(DOMAIN.burst) + 3_600 / DOMAIN.every_s <= 10);
+        let throttle = IssuerThrottle::default();
+        for _ in 0..ISSUER.burst {
+            assert_eq!(throttle.count_read(org(1)), None);
+        }
+        assert!(throttle.count_read(org(1)).is_some() && throttle.count_read(org(2)).is_none());
     }
 }

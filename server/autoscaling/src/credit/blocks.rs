@@ -92,7 +92,7 @@ impl Blocks {
     }
 
     /// Distributes an amount over the usable blocks of a payer, the oldest first; `None` if they have less.
-    pub fn parts(&self, payer: Payer, nanos: u64, now: Timestamp) -> Option<Vec<(u64, u64)>> {
+    pub fn parts(&self, payer: Payer, nanos: u64, now: Timestamp) -> Option<Parts> {
         let mut left = nanos;
         let mut parts = Vec::new();
         for (number, own) in self.usable(payer, now) {

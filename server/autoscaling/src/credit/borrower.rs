@@ -188,11 +188,6 @@ impl Borrower {
         self.blocks.free_all();
     }
 
-    /// The requests with a hold.
-    pub fn open_requests(&self) -> impl Iterator<Item = u64> + '_ {
-        self.holds.keys().copied()
-    }
-
     fn insert_hold(&mut self, request: u64, parts: Parts) {
         self.blocks.hold(&parts);
         self.holds.insert(request, parts);

@@ -37,10 +37,13 @@ async fn check_reach(context: &Context, org: OrgId, rule: AutoRecharge) -> Resul
         return Ok(());
     }
     let currency = &context.settings.currency;
+    let times = match rule.most_a_day {
+        1 => "one charge".to_owned(),
+        most => format!("{most} charges"),
+    };
     let detail = format!(
-        "{} is available, and {} times {} a day leaves it below the threshold of {}, so the charges of each day would come at once. Enter a larger amount or a lower threshold.",
+        "{} is available, and {times} of {} a day leave it below the threshold of {}, so the charges of each day would come at once. Enter a larger amount or a lower threshold.",
         money_text(available, currency),
-        rule.most_a_day,
         money_text(rule.amount_micros, currency),
         money_text(rule.below_micros, currency)
     );

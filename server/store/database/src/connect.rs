@@ -83,8 +83,12 @@ fn check_schema(version: i64) -> Result<(), StoreError> {
 pub fn postgres_options(url: &str) -> Result<PgConnectOptions, StoreError> {
     let has_scheme = url.starts_with("postgres://") || url.starts_with("postgresql://");
     let options = PgConnectOptions::from_str(url).ok().filter(|_| has_scheme);
-    options
-        .ok_or_else(|| StoreError::Engine("the URL of the database must begin with postgres://".to_owned()))
+    options.ok_or_else(|| {
+        StoreError::Engine(
+            "the URL in --database must begin with postgres://. Without the option the database is SQLite"
+                .to_owned(),
+        )
+    })
 }
 
 /// True for a URL of Postgres on this host, or with the verification of its certificate and host name: nobody on the

@@ -59,7 +59,7 @@ impl DatabaseLock {
     }
 
     /// Resolves when another portal has the lock: this connection was lost before.
-    pub async fn lost(mut self) {
+    pub async fn lost(&mut self) {
         loop {
             tokio::time::sleep(CHECK_EVERY).await;
             // A host that is gone answers nothing at all.
@@ -100,8 +100,7 @@ fn is_starting(error: &sqlx::Error) -> bool {
     }
 }
 
-/// The session if it has the lock; `None` if another portal keeps it for longer than `wait`. `lost` is the session that had the
-/// lock: Postgres may not know yet that its connection is lost.
+/// The session if it has the lock; `None` if another portal keeps it for longer than `wait`. Ends the session `lost` first.
 async fn locked(
     mut connection: PgConnection,
     lost: Option<&SessionId>,
