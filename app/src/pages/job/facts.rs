@@ -371,6 +371,7 @@ mod tests {
             "rdma.not_granted",
             "gang.networks_differ",
             "gang.keys_lost",
+            "attempt.unknown_outcome",
             "secret.missing",
             "volume.no_room",
             "reservation.ended",
