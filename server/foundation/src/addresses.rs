@@ -46,7 +46,7 @@ fn is_host(text: &str) -> bool {
 pub fn parse_public_url(text: &str) -> Result<String, String> {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     match host.map(|host| host.strip_suffix('/').unwrap_or(host)) {
-        Some(host) if is_host(host) => Ok(text.trim_end_matches('/').to_owned()),
+        Some(host) if is_host(host) => Ok(text.to_owned()),
         _ => Err("expected https://HOST or http://HOST:PORT in lower case and without a path; an international name begins with xn--".to_owned()),
     }
 }

@@ -155,7 +155,8 @@ async fn a_service_that_left_has_its_free_replicas_in_reports_while_another_one_
         if one.count() == 1 { (&one, of_first, of_second) } else { (&two, of_second, of_first) };
     // The service is stopped.
     stage.publish(Vec::new(), Vec::new()).await;
-    assert_eq!(stage.get(PATH).send().await.unwrap().status(), StatusCode::NOT_FOUND);
+    let refused = stage.get(PATH).send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED, "without a key nobody learns of services");
     let is_reported =
         |id| stage.portal.reports.lock().unwrap().iter().any(|report| report.drained.contains(&id));
     eventually("a report of the free replica", || async { is_reported(free) }).await;
