@@ -206,7 +206,7 @@ async fn only_the_node_of_a_replica_gets_its_token() {
     for worker in [other, foreign] {
         stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
         let asked = stage.get("/s/kelda/digits").timeout(Duration::from_millis(500)).send().await;
-        assert!(asked.is_err(), "the request waits for another replica");
+        assert!(asked.is_err(), "the request waits for another replica: {asked:?}");
         assert_eq!(server.count(), 0);
     }
 }
