@@ -15,7 +15,7 @@ use std::future::Future;
 use berth_types::egress::EgressPolicy;
 use berth_types::ids::OrgId;
 use berth_types::quotas::{Quota, QuotaRequest};
-use futures::try_join;
+use futures::{join, try_join};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
@@ -81,11 +81,12 @@ fn LimitsView(loaded: Loaded) -> impl IntoView {
     every_visible(10_000, move || {
         let (fresh_quota, fresh_requests) = (api::quotas::get(org), api::quotas::requests(org));
         spawn_local(async move {
+            let (fresh_quota, fresh_requests) = join!(fresh_quota, fresh_requests);
             // The next round repeats a failed request.
-            if let Ok(fresh) = fresh_quota.await {
+            if let Ok(fresh) = fresh_quota {
                 replace(quota, fresh);
             }
-            if let Ok(fresh) = fresh_requests.await {
+            if let Ok(fresh) = fresh_requests {
                 replace(requests, fresh.items);
             }
         });
