@@ -198,7 +198,7 @@ fn open_clearing(args: &Run, data: &Path, simulated: bool) -> Result<MemoryClear
     MemoryClearing::open(chosen, helper, data)
 }
 
-/// The RDMA devices of the host. Simulated boards have simulated devices or none.
+/// The RDMA devices of the host. Simulated boards have those of the given directory or none.
 fn rdma_tree(args: &Run) -> RdmaTree {
     match (&args.simulate, &args.simulate_rdma) {
         (None, _) => RdmaTree::default(),

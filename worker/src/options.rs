@@ -108,7 +108,7 @@ pub struct Run {
     /// Simulated boards in place of the boards of the host, such as 2xH100-80GB,1xA30.
     #[arg(long, env = "BERTH_SIMULATE")]
     pub simulate: Option<String>,
-    /// A directory with `sys` and `dev` in place of the RDMA ports of the host, beside simulated boards.
+    /// A directory with `sys` in place of the RDMA ports of the host, beside simulated boards. `/`: the host's own.
     #[arg(long, env = "BERTH_SIMULATE_RDMA", value_name = "DIR", requires = "simulate")]
     pub simulate_rdma: Option<PathBuf>,
     /// Permits jobs without isolation on a host without a working sandbox. The portal marks the node.

@@ -1,8 +1,11 @@
 //! Tests of the one currency of a portal.
 
+use std::io::Read;
+use std::process::{Command, Stdio};
+
 use crate::common::{TestPortal, engines};
 use crate::payments::PaymentSetup;
-use crate::process::serve;
+use crate::process::{ChildGuard, eventually, serve};
 use berth_foundation::Settings;
 use berth_store::{self as store, Db};
 use serde_json::json;
@@ -63,4 +66,30 @@ async fn the_first_start_stores_the_currency() {
     drop(serve(dir.path()));
     let db = Db::existing_sqlite(&dir.path().join("berth.db")).await.unwrap();
     assert_eq!(read!(db, store::accounts::find_setting, "currency").as_deref(), Some("USD"));
+}
+
+#[tokio::test]
+async fn the_program_refuses_another_currency_than_that_of_its_money() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(serve(dir.path()));
+    let t = TestPortal::on(Db::existing_sqlite(&dir.path().join("berth.db")).await.unwrap());
+    let operator = t.operator().await;
+    let (_, org) = t.tenant("lab").await;
+    let credit = json!({"amount_micros": 20_000_000, "memo": "Welcome"});
+    t.post(&operator, &format!("/operator/orgs/{org}/credits"), credit).await.expect(201);
+    drop(t);
+    let program = Command::new(env!("CARGO_BIN_EXE_berth-portal"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--currency", "EUR"])
+        .arg("--data")
+        .arg(dir.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut program = ChildGuard(program);
+    let status = eventually(|| program.0.try_wait().unwrap().ok_or("the portal runs".to_owned()));
+    let mut text = String::new();
+    program.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(!status.success() && text.contains("--currency USD"), "{status} {text}");
+    drop(serve(dir.path()));
 }

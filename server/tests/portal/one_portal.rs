@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use berth_server::arguments::Store;
 use serde_json::{Value, json};
 use sqlx::Connection;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{StoreLocation, engines};
 use crate::process::{request, serve};
@@ -143,6 +145,44 @@ async fn a_portal_without_its_database_gets_no_new_one() {
         std::fs::copy(dir.path().join(key), new.path().join(key)).unwrap();
     }
     drop(serve(new.path()));
+}
+
+/// The answer of a Postgres that starts: FATAL, 57P03.
+async fn refuse_start(stream: &mut TcpStream) {
+    let mut first = [0; 8];
+    stream.read_exact(&mut first).await.unwrap();
+    // A client asks for TLS before its first message.
+    if first[3] == 8 {
+        stream.write_all(b"N").await.unwrap();
+    }
+    let fields = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0";
+    let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
+    stream.write_all(&[b"E", length.as_slice(), fields.as_slice()].concat()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    // A close with unread bytes would lose the answer.
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+}
+
+#[tokio::test]
+async fn a_portal_waits_for_a_postgres_that_starts() {
+    for (engine, _db, location) in engines("starting").await {
+        let StoreLocation::Postgres(url) = location else { continue };
+        let server = url.split_once('@').unwrap().1.split_once('/').unwrap().0.to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let early = url.replace(&server, &listener.local_addr().unwrap().to_string());
+        let data = tempfile::tempdir().unwrap();
+        let early = store(data.path(), Some(&early));
+        let (locked, refusals) = tokio::join!(early.lock(LONG), async {
+            for _ in 0..2 {
+                refuse_start(&mut listener.accept().await.unwrap().0).await;
+            }
+            let mut stream = listener.accept().await.unwrap().0;
+            let mut real = TcpStream::connect(&server).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut stream, &mut real).await });
+            2
+        });
+        assert!(locked.is_ok() && refusals == 2, "{engine}: {:?}", locked.err());
+    }
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ const CODE: &str = "worker.rdma";
 /// The access of an attempt to the RDMA devices of its host.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RdmaAccess {
-    /// The nodes of the devices. Simulated hosts have none.
+    /// The nodes of the devices. Simulated devices have none.
     pub nodes: Vec<PathBuf>,
     /// The ports for NCCL, such as `=mlx5_0:1,mlx5_1:1`.
     ports: String,
@@ -67,9 +67,9 @@ pub fn rdma_access(
     if devices.is_empty() {
         return Err(start_failure(CODE, "No RDMA port of this node is active now"));
     }
-    let nodes = match host.simulated {
-        true => Vec::new(),
-        false => host.rdma.nodes(&devices).map_err(|why| start_failure(CODE, why))?,
+    let nodes = match host.rdma.is_of_host() {
+        true => host.rdma.nodes(&devices).map_err(|why| start_failure(CODE, why))?,
+        false => Vec::new(),
     };
     let place = |device: &AttemptDevice| {
         let board = known.iter().find(|board| board.uuid == device.gpu_uuid)?;

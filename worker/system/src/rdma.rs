@@ -139,6 +139,11 @@ impl RdmaTree {
         Self::below(Path::new("/dev/null"))
     }
 
+    /// True for the devices of this host. Those of another directory have no nodes that a job could open.
+    pub fn is_of_host(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// The RDMA devices by name.
     pub fn devices(&self) -> Vec<RdmaDevice> {
         let class = self.sys.join("class/infiniband");

@@ -60,7 +60,8 @@ fn what_ends_by_itself_in_the_grace_may() {
     let stage = Stage::open();
     let file = stage.root.path().join("lease.json");
     let text = "trap 'echo saved; exit 3' TERM; while :; do sleep 0.05; done";
-    let mut lease = leased(&file, 1_000, boottime_ms()).unwrap();
+    // A slow machine needs some time to the trap of the script.
+    let mut lease = leased(&file, 3_000, boottime_ms()).unwrap();
     lease.term.grace_ms = 10_000;
     let lease = Some(lease);
     let (exit, log) = stage.run("saves", &Script { text, lease, ..Script::default() });

@@ -300,13 +300,13 @@ async fn dial_beside_a_full_port() {
     for _ in 0..8 {
         assert!(dialer.dial(port).await.is_ok(), "beside the full one");
     }
-    assert!(began.elapsed() < Duration::from_millis(1_500), "{:?}", began.elapsed());
+    assert!(stuck.iter().all(|one| !one.is_finished()), "{:?}", began.elapsed());
     for one in stuck {
         assert_eq!(one.await.unwrap().unwrap_err(), format!("Port {full} of the job does not answer."));
     }
     // Together, and not one after the other.
     let took = began.elapsed();
-    assert!((Duration::from_secs(2)..Duration::from_secs(4)).contains(&took), "{took:?}");
+    assert!((Duration::from_secs(2)..Duration::from_secs(8)).contains(&took), "{took:?}");
     assert_eq!(entries::entry_processes(&running.dir).len(), 1, "the same dialer");
     drop(dialer);
     until("the dialer ends with its owner", || entries::entry_processes(&running.dir).is_empty()).await;

@@ -141,6 +141,9 @@ pub fn state_text(service: &Service) -> String {
     let phases = phases(&service.replicas);
     let ready = phases.iter().filter(|phase| **phase == ReplicaPhase::Ready).count();
     match service.state {
+        ServiceState::Asleep if !service.replicas.is_empty() => {
+            "The service sleeps. Its replicas belong to a revision that starts, or end soon, and are charged until then.".to_owned()
+        }
         ServiceState::Asleep => {
             "The service has no replicas and costs nothing. The first request starts one.".to_owned()
         }

@@ -284,6 +284,7 @@ fn a_bad_revision_returns_all_requests_at_once() {
     }
     assert_eq!(rollout.weights(), [(1, 95), (2, 5)]);
     assert_eq!(rollout.replicas(8), BTreeMap::from([(1, 8), (2, 1)]));
+    assert_eq!(rollout.replicas(1), BTreeMap::from([(1, 1), (2, 1)]));
     assert_eq!(rollout.apply(Event::Good(2)), Ok(Effect::Changed));
     assert_eq!(
         (rollout.weights(), rollout.replicas(8)),
@@ -293,6 +294,18 @@ fn a_bad_revision_returns_all_requests_at_once() {
     assert_eq!(rollout.weights(), [(1, 50), (2, 50)]);
     assert_eq!(rollout.apply(Event::Bad(2)), Ok(Effect::Changed));
     assert_eq!((rollout.weights(), rollout.replicas(8)), (vec![(1, 100)], BTreeMap::from([(1, 8)])));
+}
+
+#[test]
+fn a_canary_sleeps_with_the_live_revision_and_a_revision_that_starts_does_not() {
+    let mut rollout = Rollout::new(Plan::new(vec![10]).unwrap());
+    for event in [Event::Submit(1), Event::Ready(1), Event::Submit(2)] {
+        assert_eq!(rollout.apply(event), Ok(Effect::Changed));
+    }
+    assert_eq!(rollout.replicas(0), BTreeMap::from([(1, 0), (2, 1)]));
+    assert_eq!(rollout.apply(Event::Ready(2)), Ok(Effect::Changed));
+    assert_eq!(rollout.replicas(0), BTreeMap::from([(1, 0), (2, 0)]));
+    assert_eq!(rollout.replicas(1), BTreeMap::from([(1, 1), (2, 1)]));
 }
 
 #[test]
