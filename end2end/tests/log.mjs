@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { axeFindings } from './checks.mjs';
 import {
-  bearer, inOrg, jobIn, launchBrowser, openPage, settled, signUp, startDemo, waitFor,
+  ENDED, bearer, inOrg, jobIn, launchBrowser, openPage, settled, signUp, startDemo, waitFor,
 } from './harness.mjs';
 
 const SLICE = 'h100-80gb.1g.10gb';
@@ -197,4 +197,32 @@ test('the log has no finding of axe at both widths and in both themes', async ()
     }
     await close();
   }
+});
+
+test('several windows of one browser stay usable, and the last one with the focus is live', async () => {
+  const submit = (name) => person.api('POST', `/orgs/${person.org}/jobs`, {
+    name, offering: SLICE, script: 'n=0; while :; do n=$((n+1)); echo "line $n"; sleep 0.2; done', max_duration_s: 300,
+  });
+  const jobs = [await submit('first'), await submit('second')].map((job) => job.id);
+  for (const job of jobs) await jobIn(person.api, person.org, job, ['running']);
+  const { page: first, faults, close } = await open(jobs[0]);
+  const context = first.context();
+  const badges = (page, text) => page.getByRole('status').getByText(text, { exact: true });
+  await badges(first, 'live').first().waitFor();
+  const second = await context.newPage();
+  await second.goto(inOrg(person.slug, `/jobs/${jobs[1]}`));
+  await second.getByRole('log').getByText(/^line \d+$/).first().waitFor();
+  await badges(first, 'paused, other windows are live').first().waitFor();
+  // The former window is used again.
+  await first.evaluate(() => window.dispatchEvent(new Event('focus')));
+  await badges(first, 'paused, other windows are live').first().waitFor({ state: 'detached' });
+  await badges(second, 'paused, other windows are live').first().waitFor();
+  // Requests have connections in both.
+  for (const [page, job] of [[second, jobs[1]], [first, jobs[0]]]) {
+    await page.getByRole('button', { name: 'Stop job' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Stop job' }).click();
+    await jobIn(person.api, person.org, job, ENDED, 20_000);
+  }
+  assert.deepEqual(faults, []);
+  await close();
 });

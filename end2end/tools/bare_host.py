@@ -140,15 +140,18 @@ class Trial:
 
 def workers_tests(machine: Machine) -> None:
     """The worker's own tests, one after the other: a machine that is emulated is slow."""
-    subprocess.run(["cargo", "build", "--quiet", "-p", "berth-worker", "-p", "berth-nvml-sim"], cwd=ROOT, check=True)
+    packages = [word for name in ("worker", "nvml-sim", "cuda-sim") for word in ("-p", f"berth-{name}")]
+    subprocess.run(["cargo", "build", "--quiet", *packages], cwd=ROOT, check=True)
     built = subprocess.run(["cargo", "test", "--quiet", "-p", "berth-worker", "--no-run", "--message-format=json"],
                            cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     made = [message for message in map(json.loads, built.splitlines()) if message.get("executable")]
     tests = [Path(message["executable"]) for message in made if message["profile"]["test"]]
     archive = machine.folder / "tests.tar"
     with tarfile.open(archive, "w") as tar:
-        for file in [*tests, *(ROOT / "target/debug" / name for name in ("berth-worker", "libberth_nvml_sim.so"))]:
-            tar.add(file)
+        for name in ("berth-worker", "libberth_nvml_sim.so", "libberth_cuda_sim.so"):
+            tar.add(ROOT / "target/debug" / name)
+        for test in tests:
+            tar.add(test)
     with archive.open("rb") as feed:
         check("the tests are there", machine.ask("tar xf - -C /", feed).returncode == 0)
     archive.unlink()

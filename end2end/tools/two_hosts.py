@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from processes import free_port
+from rdma_hosts import RdmaHosts
 from rest import Api, Failed
 from virtual_host import OUTSIDE, SUITE, Machine, System, check, join_line
 from worker_bench import DEADLINE_S, ENDED, Site, wait_for
@@ -136,9 +137,10 @@ class Tenant:
     def line(self, job: str, pattern: str, rank: int = 0) -> re.Match[str]:
         """The first match in the log of a job that runs."""
         def found() -> re.Match[str] | None:
+            state = self.job(job)["state"]
             text = self.site.log(job, 1, rank)
             match = re.search(pattern, text, re.MULTILINE)
-            if match is None and (state := self.job(job)["state"]) in ENDED:
+            if match is None and state in ENDED:
                 raise Failed(f"a job ended as {state} without {pattern!r} in its log: {text[-2_000:]}")
             return match
 
@@ -350,6 +352,7 @@ class TwoHosts:
         self.gang()
         self.flush()
         self.scans()
+        RdmaHosts(self, ADDRESSES).run()
 
 
 def run() -> None:

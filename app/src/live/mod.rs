@@ -1,6 +1,8 @@
 //! Live feeds: streams of server-sent events with automatic reconnection.
 
 mod backoff;
+#[cfg(feature = "hydrate")]
+mod places;
 
 use berth_types::events::JobChange;
 use berth_types::ids::OrgId;
@@ -13,6 +15,8 @@ pub use backoff::pause_ms;
 pub enum FeedState {
     Connecting,
     Live,
+    /// Without a connection, because other windows of the browser use them.
+    Waiting,
     /// Silent for too long; the feed reconnects.
     Lost,
     /// After the last event.
@@ -71,12 +75,13 @@ pub fn FeedBadge(feed: Feed) -> impl IntoView {
     let class = move || match feed.state.get() {
         FeedState::Lost => "live live--lost",
         FeedState::Ended => "live live--ended",
-        FeedState::Connecting => "live",
+        FeedState::Connecting | FeedState::Waiting => "live",
         FeedState::Live => "live live--on",
     };
     let text = move || match feed.state.get() {
         FeedState::Connecting => "connecting",
         FeedState::Live => "live",
+        FeedState::Waiting => "paused, other windows are live",
         FeedState::Lost => "live view interrupted, retrying",
         FeedState::Ended => "finished, log complete",
     };
@@ -99,6 +104,7 @@ mod browser {
     use wasm_bindgen::closure::Closure;
     use web_sys::{Event, EventSource, MessageEvent};
 
+    use super::places::Place;
     use super::{FeedState, pause_ms};
 
     /// The length of silence of a lost feed; the portal sends a beat every second.
@@ -121,6 +127,8 @@ mod browser {
         source: RefCell<Option<EventSource>>,
         handlers: RefCell<Vec<Handler>>,
         error_handler: RefCell<Option<ErrorHandler>>,
+        /// The place of the connection among those of the browser, or the question for one.
+        place: RefCell<Option<Place>>,
         last_event_ms: Cell<f64>,
         /// The time of the present connection's start.
         opened_ms: Cell<f64>,
@@ -145,6 +153,12 @@ mod browser {
             if let Some(source) = self.source.borrow_mut().take() {
                 source.close();
             }
+            self.place.borrow_mut().take();
+        }
+
+        /// True if another window has the place of the connection, or never gave one.
+        fn is_without_place(&self) -> bool {
+            self.place.borrow().as_ref().is_some_and(|place| !place.is_granted())
         }
 
         /// Closes a failed connection and plans the next one.
@@ -156,15 +170,41 @@ mod browser {
         }
     }
 
+    /// Connects as soon as the browser has a place for the connection.
     fn connect(
+        inner: &Rc<Inner>,
+        resume: &(impl Fn() -> String + Clone + 'static),
+        names: &'static [&'static str],
+        on: &(impl Fn(&str, &str, &str) + Clone + 'static),
+    ) {
+        inner.close();
+        inner.retry_at_ms.set(None);
+        if !Place::is_needed() {
+            open_source(inner, &resume(), names, on);
+            return;
+        }
+        let (weak, lost) = (Rc::downgrade(inner), Rc::downgrade(inner));
+        let (resume, on) = (resume.clone(), on.clone());
+        let granted = move || {
+            if let Some(inner) = weak.upgrade().filter(|inner| !inner.closed.get()) {
+                open_source(&inner, &resume(), names, &on);
+            }
+        };
+        let lost = move || {
+            if let Some(source) = lost.upgrade().and_then(|inner| inner.source.borrow_mut().take()) {
+                source.close();
+            }
+        };
+        *inner.place.borrow_mut() = Some(Place::ask(granted, lost));
+    }
+
+    fn open_source(
         inner: &Rc<Inner>,
         url: &str,
         names: &'static [&'static str],
         on: &(impl Fn(&str, &str, &str) + Clone + 'static),
     ) {
-        inner.close();
         inner.opened_ms.set(js_sys::Date::now());
-        inner.retry_at_ms.set(None);
         let Ok(source) = EventSource::new(url) else {
             inner.fail();
             return;
@@ -218,6 +258,7 @@ mod browser {
                 source: RefCell::new(None),
                 handlers: RefCell::new(Vec::new()),
                 error_handler: RefCell::new(None),
+                place: RefCell::new(None),
                 last_event_ms: Cell::new(js_sys::Date::now()),
                 opened_ms: Cell::new(js_sys::Date::now()),
                 retry_at_ms: Cell::new(None),
@@ -226,7 +267,7 @@ mod browser {
                 state,
                 shown: Cell::new(FeedState::Connecting),
             });
-            connect(&inner, &resume(), names, &on);
+            connect(&inner, &resume, names, &on);
             let (checked, resume, on) = (inner.clone(), resume.clone(), on.clone());
             let hidden_checks = Cell::new(0u32);
             let timer = gloo_timers::callback::Interval::new(CHECK_MS, move || {
@@ -245,7 +286,13 @@ mod browser {
                     checked.show(FeedState::Connecting);
                     on("resumed", "", "");
                     checked.failures.set(0);
-                    connect(&checked, &resume(), names, &on);
+                    connect(&checked, &resume, names, &on);
+                    return;
+                }
+                if checked.is_without_place() {
+                    checked.last_event_ms.set(js_sys::Date::now());
+                    checked.show(FeedState::Waiting);
+                    connect(&checked, &resume, names, &on);
                     return;
                 }
                 let now_ms = js_sys::Date::now();
@@ -255,7 +302,7 @@ mod browser {
                     let _ = age_s.try_set((silent_ms / 1_000.0) as u32);
                 }
                 match checked.retry_at_ms.get() {
-                    Some(at_ms) if now_ms >= at_ms => connect(&checked, &resume(), names, &on),
+                    Some(at_ms) if now_ms >= at_ms => connect(&checked, &resume, names, &on),
                     None if silent_ms.min(now_ms - checked.opened_ms.get()) > DEAD_MS => checked.fail(),
                     _ => {}
                 }

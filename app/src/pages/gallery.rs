@@ -334,6 +334,7 @@ fn Notices() -> impl IntoView {
             <div class="row">
                 {feed(FeedState::Connecting, 0)}
                 {feed(FeedState::Live, 0)}
+                {feed(FeedState::Waiting, 0)}
                 {feed(FeedState::Lost, 41)}
                 {feed(FeedState::Ended, 0)}
             </div>

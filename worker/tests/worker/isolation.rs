@@ -309,6 +309,22 @@ fn only_a_jobs_own_nodes_are_there() {
 }
 
 #[test]
+fn a_node_in_a_directory_can_be_opened_by_its_job() {
+    let Some(stage) = Stage::sandboxed() else { return };
+    let (Some(own), Some(other)) = (FakeNode::make_in_directory(202), FakeNode::make_in_directory(203)) else {
+        return;
+    };
+    let folder = own.0.parent().unwrap().display();
+    let text = format!("cat {}; ls {folder}; cat {}; touch {folder}/more", own.name(), other.name());
+    let (_, log) =
+        stage.run("folder", &Script { text: &text, devices: vec![own.0.clone()], ..Script::default() });
+    assert!(log.contains(&format!("{}: No such device or address", own.name())), "allowed: {log}");
+    assert!(log.lines().any(|line| line == "node"), "listed: {log}");
+    assert!(log.contains(&format!("{}: No such file", other.name())), "not there: {log}");
+    assert!(log.contains(&format!("touch: cannot touch '{folder}/more'")), "not writable: {log}");
+}
+
+#[test]
 fn the_devices_cgroup_keeps_nodes_apart_by_itself() {
     let stage = Stage::open();
     if !stage.limits(Controller::Devices) {

@@ -1,5 +1,6 @@
 //! The options of bubblewrap for the file system of an attempt. This module reads the host's root and writes nothing.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,15 @@ pub(super) fn mounts(
     for place in private {
         add(&limited);
         add(&["--perms", "1777", "--tmpfs", place]);
+    }
+    // Bubblewrap makes absent directories that only root can enter.
+    let parents = |node: &PathBuf| {
+        let above: Vec<PathBuf> = node.ancestors().skip(1).map(Path::to_path_buf).collect();
+        above.into_iter().filter(|dir| dir.starts_with("/dev") && dir != Path::new("/dev"))
+    };
+    let folders: BTreeSet<PathBuf> = spec.devices.iter().flat_map(parents).collect();
+    for folder in folders {
+        add(&["--perms", "0755", "--dir", &folder.display().to_string()]);
     }
     for node in spec.devices {
         let node = node.display().to_string();

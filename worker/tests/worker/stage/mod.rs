@@ -273,15 +273,28 @@ pub struct FakeNode(pub PathBuf);
 impl FakeNode {
     /// `None`, and said, where no node can be made.
     pub fn make(minor: u64) -> Option<Self> {
+        Self::make_at(&Path::new("/dev").join(format!("berth-test-{}-{minor}", std::process::id())), minor)
+    }
+
+    /// A node in a directory of its own, as those of MIG instances and of RDMA devices are.
+    pub fn make_in_directory(minor: u64) -> Option<Self> {
+        let folder = Path::new("/dev").join(format!("berth-tests-{}-{minor}", std::process::id()));
+        if let Err(error) = std::fs::create_dir(&folder) {
+            left_out(format!("no directory of device nodes can be made: {error}"));
+            return None;
+        }
+        Self::make_at(&folder.join("node"), minor)
+    }
+
+    fn make_at(path: &Path, minor: u64) -> Option<Self> {
         use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-        let path = Path::new("/dev").join(format!("berth-test-{}-{minor}", std::process::id()));
         let all = Mode::from_bits_truncate(0o666);
-        if let Err(errno) = mknod(&path, SFlag::S_IFCHR, all, makedev(195, minor)) {
+        if let Err(errno) = mknod(path, SFlag::S_IFCHR, all, makedev(195, minor)) {
             left_out(format!("no device node can be made: {errno}"));
             return None;
         }
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
-        Some(Self(path))
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+        Some(Self(path.to_owned()))
     }
 
     pub fn name(&self) -> String {
@@ -292,5 +305,9 @@ impl FakeNode {
 impl Drop for FakeNode {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
+        // Only the directory of one node becomes empty.
+        if let Some(folder) = self.0.parent().filter(|folder| *folder != Path::new("/dev")) {
+            let _ = std::fs::remove_dir(folder);
+        }
     }
 }
