@@ -186,6 +186,30 @@ test('the box of a silent job is small', async () => {
   }
 });
 
+test('the log of an earlier attempt is chosen and downloaded', async () => {
+  const { id } = await person.api('POST', `/orgs/${person.org}/jobs`, {
+    name: 'again', offering: SLICE, max_duration_s: 60, retry: { max: 1, on: ['exit'] },
+    script: 'test "$BERTH_ATTEMPT" = 2 && exit 0; echo cause of the failure; exit 1',
+  });
+  await jobIn(person.api, person.org, id, ['succeeded']);
+  const { page, faults, close } = await open(id, 390);
+  await page.getByText('This attempt never wrote any output. Choose another attempt above.').waitFor();
+  const attempt = page.getByRole('combobox', { name: 'Attempt' });
+  assert.deepEqual(await attempt.locator('option').allInnerTexts(), ['2, latest', '1']);
+  await check(page);
+  await attempt.selectOption('1');
+  await page.getByRole('log').getByText('cause of the failure').waitFor();
+  const [download] = await Promise.all([
+    page.waitForEvent('download'), page.getByRole('link', { name: /^Download log/ }).click(),
+  ]);
+  assert.equal(download.suggestedFilename(), `${id}-attempt-1-rank-0.log`);
+  assert.equal(readFileSync(await download.path(), 'utf8'), 'cause of the failure\n');
+  await attempt.selectOption('2, latest');
+  await page.getByText('This attempt never wrote any output.').waitFor();
+  assert.deepEqual(faults, []);
+  await close();
+});
+
 test('the log has no finding of axe at both widths and in both themes', async () => {
   for (const width of [1440, 390]) {
     const { page, close } = await open(written, width);

@@ -26,6 +26,10 @@ test('a secret is set, replaced and deleted, and its value never comes back', as
   await page.getByText('No secrets yet.').waitFor();
   const create = page.getByRole('button', { name: 'Create secret' });
   await awake(create);
+  // Dots alone would lead to another address.
+  await page.getByRole('textbox', { name: 'Name' }).fill('..');
+  await create.click();
+  await page.locator('#secret-name[aria-invalid="true"]').waitFor();
   await page.getByRole('textbox', { name: 'Name' }).fill('hf-token');
   await page.getByRole('textbox', { name: 'Value' }).fill('short');
   await create.click();

@@ -2,9 +2,11 @@
 // job, deleted.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { appendFileSync, mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { inOrg, launchBrowser, openPage, settled, signUp, startDemo } from './harness.mjs';
+import { inOrg, launchBrowser, openPage, settled, signUp, startDemo, waitFor } from './harness.mjs';
 
 let demo, browser;
 before(async () => {
@@ -94,6 +96,77 @@ test('a volume is made, filled over a lost connection, fetched and deleted', asy
   await remove.click();
   await page.getByRole('button', { name: 'Delete volume' }).click();
   await page.getByText('No volumes yet.').waitFor();
+});
+
+test('a file that changes during its upload is refused, and the next file follows', async () => {
+  const owner = await signUp(demo.url);
+  await owner.api('POST', `/orgs/${owner.org}/volumes`, { name: 'logs', max_bytes: 1 << 30 });
+  const dir = mkdtempSync(join(tmpdir(), 'berth-upload-'));
+  try {
+    const [growing, next] = [join(dir, 'growing.log'), join(dir, 'next.txt')];
+    writeFileSync(growing, DATA);
+    writeFileSync(next, 'next');
+    // A browser compares the times of the last change in seconds.
+    utimesSync(growing, 1_700_000_000, 1_700_000_000);
+    const { page } = await openPage(browser, demo.url, { headers: owner.headers });
+    let parts = 0;
+    await page.route('**/uploads/growing.log', (route) => {
+      if (route.request().method() === 'PATCH' && ++parts === 2) appendFileSync(growing, 'more');
+      return route.continue();
+    });
+    await page.goto(inOrg(owner.slug, '/volumes/logs'));
+    await settled(page);
+    const input = page.getByLabel('Files', { exact: true });
+    await awake(input);
+    await input.setInputFiles([growing, next]);
+    await page.getByText('The file was changed, moved or deleted during the upload. Select it again.').waitFor();
+    await page.getByText('4 bytes, complete').waitFor();
+    // The received part stays until the file is selected again, or until its removal.
+    const open = page.getByRole('table', { name: 'Unfinished uploads' });
+    await open.getByRole('row').filter({ hasText: 'growing.log' }).getByText('of 9.0 MiB').waitFor();
+  } finally {
+    rmSync(dir, { recursive: true, force: true });
+  }
+});
+
+test('an unfinished upload is listed and removed, and a running one is cancelled', async () => {
+  const owner = await signUp(demo.url);
+  const volume = `/orgs/${owner.org}/volumes/small`;
+  await owner.api('POST', `/orgs/${owner.org}/volumes`, { name: 'small', max_bytes: 10 << 20 });
+  await owner.api('PUT', `${volume}/uploads/left.bin`, { bytes: 8 << 20 });
+  const { page } = await openPage(browser, demo.url, { headers: owner.headers });
+  await page.goto(inOrg(owner.slug, '/volumes/small'));
+  await settled(page);
+  const open = page.getByRole('table', { name: 'Unfinished uploads' });
+  await open.getByText('0 bytes of 8.0 MiB').waitFor();
+  const input = page.getByLabel('Files', { exact: true });
+  await awake(input);
+  const set = { name: 'set.bin', mimeType: 'application/octet-stream', buffer: DATA };
+  await input.setInputFiles(set);
+  await page.getByText(/belong to 1 unfinished upload \(left\.bin\)/).waitFor();
+  const remove = page.getByRole('button', { name: 'Remove left.bin' });
+  await remove.click();
+  await page.getByRole('button', { name: 'Keep upload' }).click();
+  await remove.click();
+  await page.getByRole('button', { name: 'Remove upload' }).click();
+  await open.waitFor({ state: 'detached' });
+
+  // The second part is on its way when the user cancels.
+  let release;
+  const released = new Promise((resolve) => { release = resolve; });
+  let parts = 0;
+  await page.route('**/uploads/set.bin', async (route) => {
+    if (route.request().method() === 'PATCH' && ++parts === 2) await released;
+    return route.continue();
+  });
+  await input.setInputFiles(set);
+  await waitFor('the second part', () => parts === 2);
+  await page.getByRole('button', { name: 'Cancel the upload of set.bin' }).click();
+  await page.getByText('Cancelling.', { exact: true }).waitFor();
+  release();
+  await page.getByText('Cancelled.', { exact: true }).waitFor();
+  assert.equal((await owner.api('GET', volume)).unfinished_uploads, undefined);
+  assert.equal(await open.count(), 0);
 });
 
 test('the launch form offers volumes, jobs and pasted variables, on a phone too', async () => {

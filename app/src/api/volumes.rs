@@ -85,6 +85,15 @@ pub fn start_upload(
     send("PUT", format!("{}/uploads/{}", base(org, name), encoded_path(path)), input, None)
 }
 
+/// Abandons an upload.
+pub fn drop_upload(
+    org: OrgId,
+    name: &str,
+    path: &str,
+) -> impl Future<Output = Answer<()>> + Send + 'static + use<> {
+    send("DELETE", format!("{}/uploads/{}", base(org, name), encoded_path(path)), &(), None)
+}
+
 /// Uploads a part of a file; `offset` is its first byte.
 #[cfg(feature = "hydrate")]
 pub async fn send_part(org: OrgId, name: &str, path: &str, offset: u64, part: Blob) -> Answer<Upload> {

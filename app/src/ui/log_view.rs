@@ -79,21 +79,26 @@ impl Controls {
     }
 }
 
-/// The log of a job, live until its end.
+/// The log of a rank in an attempt, live until its end.
 #[component]
 pub fn LogView(
     org: OrgId,
     job: JobId,
     /// The rank of the job.
     rank: u32,
-    /// True for a job that finished before the load of the page.
+    /// The attempt of a job with several.
+    attempt: Option<u32>,
+    /// True for an attempt that finished before the load of the page.
     finished: bool,
-    /// True for a job that has not started yet.
+    /// True for an attempt that has not started yet.
     silent: bool,
 ) -> impl IntoView {
-    let raw = format!("/api/v1/orgs/{org}/jobs/{job}/logs?rank={rank}");
-    let (download, file) = (raw.clone(), format!("{job}-rank-{rank}.log"));
-    let (timed, timed_file) = (format!("{raw}&timestamps=true"), format!("{job}-rank-{rank}-times.log"));
+    let query = attempt.map(|attempt| format!("&attempt={attempt}")).unwrap_or_default();
+    let raw = format!("/api/v1/orgs/{org}/jobs/{job}/logs?rank={rank}{query}");
+    let name = attempt.map(|attempt| format!("{job}-attempt-{attempt}"));
+    let name = format!("{}-rank-{rank}", name.unwrap_or_else(|| job.to_string()));
+    let (download, file) = (raw.clone(), format!("{name}.log"));
+    let (timed, timed_file) = (format!("{raw}&timestamps=true"), format!("{name}-times.log"));
     let controls = Controls::new(silent);
     Effect::new(move || {
         if wants_timestamps() {
@@ -102,7 +107,7 @@ pub fn LogView(
     });
     let lines = NodeRef::<Div>::new();
     #[cfg(feature = "hydrate")]
-    let feed = dom::attach(lines, raw.clone(), controls);
+    let feed = dom::attach(lines, raw.clone(), attempt.is_some(), controls);
     #[cfg(not(feature = "hydrate"))]
     let feed = crate::live::open(String::new, &[], |_: &str, _: &str, _: &str| {});
 

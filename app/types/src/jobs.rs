@@ -376,7 +376,7 @@ pub struct Job {
     pub created_at: Timestamp,
     /// The name of the submitting user.
     pub created_by: String,
-    /// The start of the latest attempt; absent before it.
+    /// The start of the latest attempt; absent before it. An ended job has the start of its last attempt that ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
     /// The end of the job; absent before it.

@@ -57,6 +57,21 @@ pub struct Volume {
     pub created_at: Timestamp,
     /// The latest change of the files.
     pub changed_at: Timestamp,
+    /// The unfinished uploads, at most 100, oldest first; only in the answer with a single volume.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfinished_uploads: Vec<UnfinishedUpload>,
+}
+
+/// An upload whose file is not in the volume yet. Its whole length counts as used, until 7 days after its last part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct UnfinishedUpload {
+    /// The path in the volume.
+    pub path: String,
+    /// The length of the file in bytes.
+    pub bytes: u64,
+    /// The number of received bytes.
+    pub received_bytes: u64,
 }
 
 /// The kind of an entry in a directory of a volume.

@@ -188,6 +188,15 @@ impl Objects {
         Ok(format!("{:x}", hash.finalize()))
     }
 
+    /// The number of staged bytes; 0 without a staged file. Blocking.
+    pub fn staged_length(&self, id: &str) -> io::Result<u64> {
+        match std::fs::metadata(self.staging_path(id)) {
+            Ok(metadata) => Ok(metadata.len()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
     /// All staged bytes, for small files only. Blocking.
     pub fn staged_bytes(&self, id: &str) -> io::Result<Vec<u8>> {
         std::fs::read(self.staging_path(id))

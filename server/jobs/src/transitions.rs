@@ -105,6 +105,10 @@ pub(crate) async fn step(
     }
     if next.state().ended() {
         row.ended_at = Some(now);
+        // A requeue has removed the start, and the last attempt had none.
+        if row.started_at.is_none() && row.metered_ms > 0 {
+            row.started_at = store::job_events::find_last_start(tx, row.id).await?;
+        }
     }
     row.generation += 1;
     let event = JobEvent {

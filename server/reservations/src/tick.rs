@@ -275,16 +275,19 @@ impl Reservations {
 
     /// Ends the jobs of a reservation that is over. Running jobs are stopped, and waiting jobs never start.
     pub(crate) async fn end_jobs_of(&self, id: ReservationId) -> Result<(), StoreError> {
-        let open = {
+        let (reservation, open) = {
             let mut conn = self.context.db.read().await?;
             let mut tx = conn.tx();
             match store::reservations::find_any(&mut tx, id).await? {
-                Some(row) if !row.state.holds() => store::reservations::open_jobs(&mut tx, id).await?,
+                Some(row) if !row.state.holds() => {
+                    (row.state, store::reservations::open_jobs(&mut tx, id).await?)
+                }
                 _ => return Ok(()),
             }
         };
+        let cause = if reservation == ReservationState::Cancelled { "was cancelled" } else { "ended" };
         for (job, state, generation) in open {
-            let detail = "The reservation of the job ended.".to_owned();
+            let detail = format!("The reservation of the job {cause}.");
             let (generation, event) = match state == JobState::Queued {
                 true => {
                     let failure = Failure { code: "reservation.ended".to_owned(), detail: detail.clone() };

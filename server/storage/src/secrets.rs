@@ -41,20 +41,17 @@ impl Unusable {
     /// The failure of a job that needs the secret.
     fn failure(self, name: &str) -> Failure {
         let (code, detail) = match self {
-            Self::Missing => (
-                "secret.missing",
-                format!("The secret {name} was deleted before the start of the job. Nothing was charged."),
-            ),
+            Self::Missing => {
+                ("secret.missing", format!("The secret {name} was deleted before the start of the attempt."))
+            }
             Self::Unreadable => (
                 "secret.unreadable",
-                format!(
-                    "The secret {name} is sealed with a missing key. Nothing was charged. Set the secret again."
-                ),
+                format!("The secret {name} is sealed with a missing key. Set the secret again."),
             ),
             Self::NoCredentials => (
                 "secret.no_credentials",
                 format!(
-                    "The secret {name} does not have the form username:password of a registry. Nothing was charged. Set the secret again."
+                    "The secret {name} does not have the form username:password of a registry. Set the secret again."
                 ),
             ),
         };

@@ -40,6 +40,13 @@ pub async fn insert_event(tx: &mut Tx<'_>, org: OrgId, event: &JobEvent) -> Resu
     .map(|_| ())
 }
 
+/// Finds the start of the last attempt of a job that ran.
+pub async fn find_last_start(tx: &mut Tx<'_>, job: JobId) -> Result<Option<Timestamp>, StoreError> {
+    let sql = "SELECT MIN(at) FROM job_events WHERE job_id = $1 AND state = $2 AND attempt = \
+               (SELECT MAX(attempt) FROM job_events WHERE job_id = $1 AND state = $2)";
+    Ok(find!(tx, (Option<Timestamp>,), sql, job, JobState::Running)?.and_then(|(at,)| at))
+}
+
 /// Lists the events of a job after the number `after`, in order.
 pub async fn list_events(tx: &mut Tx<'_>, job: JobId, after: i64) -> Result<Vec<JobEvent>, StoreError> {
     let sql = "SELECT seq, at, state, attempt, detail, job_id AS row_id FROM job_events WHERE job_id = $1 AND seq > $2 ORDER BY seq";

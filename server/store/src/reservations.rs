@@ -366,8 +366,9 @@ impl CrossingJob {
             i64::try_from(i128::from(ms) * i128::from(within) / i128::from(whole)).unwrap_or(ms)
         };
         let (started, before_ms) = match self.started_at {
-            Some(started) => (started, self.metered_before_ms),
-            None => (self.until, self.metered_ms),
+            Some(started) if self.metered_ms > self.metered_before_ms => (started, self.metered_before_ms),
+            // The start of an ended job can be that of an earlier attempt.
+            _ => (self.until, self.metered_ms),
         };
         let last_ms = self.metered_ms.saturating_sub(before_ms);
         let ms = part(before_ms, self.created_at, started) + part(last_ms, started, self.until);
@@ -439,8 +440,10 @@ mod tests {
         assert_eq!(again.device_ms((at(0), at(300))), 2 * 50_000);
         assert_eq!(again.device_ms((at(0), at(200))), 2 * 25_000);
         assert_eq!(again.device_ms((at(200), at(400))), 2 * 125_000);
-        let waits = job(None, 50, 50);
-        assert_eq!(waits.device_ms((at(0), at(300))), 2 * 25_000);
+        // Without a metered time of the last attempt, its start does not count.
+        for waits in [job(None, 50, 50), job(Some(150), 50, 50)] {
+            assert_eq!(waits.device_ms((at(0), at(300))), 2 * 25_000);
+        }
         let mut short = job(Some(500), 7, 0);
         short.created_at = at(500);
         assert_eq!(short.device_ms((at(0), at(600))), 0, "a job without a length");

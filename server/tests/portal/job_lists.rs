@@ -3,7 +3,12 @@
 use crate::common::{Caller, TestPortal, engines, job};
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, header};
-use berth_store::Db;
+use berth_store::{self as store, Db};
+use berth_types::events::JobEvent;
+use berth_types::ids::{JobId, OrgId};
+use berth_types::jobs::JobState;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -131,5 +136,42 @@ async fn a_submission_is_read_again_and_submitted_again() {
         t.get(&viewer, &path).await.problem(403, "auth.forbidden");
         let unknown = format!("{}/jobs/job_00000000000000000000000000/submission", setup.org);
         t.get(ada, &unknown).await.problem(404, "object.not_found");
+    }
+}
+
+#[tokio::test]
+async fn the_last_start_is_of_the_last_attempt_that_ran() {
+    for (engine, db, _location) in engines("job_lists_starts").await {
+        let setup = Setup::on(db).await;
+        let id: JobId = setup.submit(job()).await.parse().unwrap();
+        let org: OrgId = setup.org.trim_start_matches("/orgs/").parse().unwrap();
+        let find = async || {
+            let mut conn = setup.t.portal.context.db.read().await.unwrap();
+            let mut tx = conn.tx();
+            store::job_events::find_last_start(&mut tx, id).await.unwrap()
+        };
+        assert_eq!(find().await, None, "{engine}");
+        let at = |second: i64| Timestamp::from_micros(second * 1_000_000);
+        let states = [
+            (1, JobState::Running, 10),
+            (2, JobState::Running, 20),
+            // A change of the time limit while the attempt runs.
+            (2, JobState::Running, 25),
+            (2, JobState::Queued, 30),
+            (3, JobState::Assigned, 40),
+        ];
+        let writing = setup.t.portal.context.db.write(move |tx| {
+            async move {
+                for (seq, (attempt, state, second)) in (100..).zip(states) {
+                    let (at, detail) = (at(second), String::new());
+                    let event = JobEvent { job: id, seq, at, state, attempt, detail };
+                    store::job_events::insert_event(tx, org, &event).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        });
+        writing.await.unwrap();
+        assert_eq!(find().await, Some(at(20)), "{engine}");
     }
 }

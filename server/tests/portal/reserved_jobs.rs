@@ -46,15 +46,17 @@ async fn jobs_inside_a_reservation_run_without_charge_and_others_wait_for_its_en
     let slice = setup.submit(inside("exec sleep 300", "h100-80gb.1g.10gb", 600)).await;
     setup.until(&slice, |j| j["state"] == "running").await;
     let waits = setup.submit(inside("true", "h100-80gb", 3_590)).await;
-    for (body, pointer) in [
-        (inside("true", "h100-80gb", 3_600), "/max_duration_s"),
+    for (body, pointer, detail) in [
+        (inside("true", "h100-80gb", 3_600), "/max_duration_s", " min left for the job. "),
         (
             json!({"offering": "h100-80gb", "script": "true", "count": 2, "reservation": reservation, "max_duration_s": 60}),
             "/count",
+            "1 device per node on 1 node. ",
         ),
         (
             json!({"offering": "h100-80gb", "script": "true", "reservation": "res_00000000000000000000000000"}),
             "/reservation",
+            "does not exist",
         ),
     ] {
         let mut body = body;
@@ -62,6 +64,7 @@ async fn jobs_inside_a_reservation_run_without_charge_and_others_wait_for_its_en
         let path = format!("/orgs/{}/jobs", setup.org);
         let problem = setup.t.post(&setup.ada, &path, body).await.problem(422, "request.invalid");
         assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
+        assert!(problem["errors"][0]["detail"].as_str().unwrap().contains(detail), "{problem}");
     }
 
     // After the window, running jobs are stopped, waiting jobs of the reservation fail, and other jobs run.
@@ -147,6 +150,27 @@ async fn a_plan_in_a_later_reservation_has_its_begin() {
         let problem = setup.t.post(&setup.ada, &path, body).await.problem(422, "request.invalid");
         assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_job_of_a_cancelled_reservation_fails_with_that_reason() {
+    let setup = WorkerPortal::open().await;
+    let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
+    setup.t.post(&setup.operator, "/operator/prices", price).await.expect(201);
+    let ready = async || {
+        let nodes = setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
+        (nodes["items"][0]["state"] == "ready").then_some(())
+    };
+    crate::worker_portal::eventually("the node is ready", ready).await;
+    let begins = setup.t.portal.context.now().plus_seconds(6 * HOUR);
+    let reservation = reserve(&setup, "h100-80gb", begins).await;
+    let inside = json!({"offering": "h100-80gb", "script": "true", "reservation": reservation["id"], "max_duration_s": 60});
+    let job = setup.submit(inside).await;
+    let cancel = format!("/orgs/{}/reservations/{}/cancel", setup.org, reservation["id"].as_str().unwrap());
+    setup.t.post(&setup.ada, &cancel, Value::Null).await.expect(200);
+    let failed = setup.until_ended(&job).await;
+    let detail = "The reservation of the job was cancelled.";
+    assert_eq!(failed["failure"], json!({"code": "reservation.ended", "detail": detail}), "{failed}");
 }
 
 async fn state_of(setup: &WorkerPortal, reservation: &Value) -> Value {

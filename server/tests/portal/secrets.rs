@@ -303,8 +303,32 @@ async fn a_deleted_secret_fails_its_waiting_job_before_the_start() {
         (&json!("failed"), &json!("secret.missing")),
         "{done}"
     );
-    assert!(done["failure"]["detail"].as_str().unwrap().contains("hf-token"), "{done}");
+    let detail = "The secret hf-token was deleted before the start of the attempt.";
+    assert_eq!(done["failure"]["detail"], detail, "{done}");
     assert_eq!((&done["cost_micros"], &done["held_micros"]), (&json!(0), &json!(0)), "{done}");
+    setup.assert_settled(&done).await;
+    setup.until_all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_deleted_before_a_retry_leaves_the_start_and_the_cost_of_the_job() {
+    let setup = WorkerPortal::open().await;
+    put(&setup.t, &setup.ada, &setup.org, "hf-token", VALUE).await.expect(201);
+    let body = json!({
+        "script": "while ! test -e go; do sleep 0.1; done; exit 1",
+        "secrets": [{"name": "hf-token", "env": "HF_TOKEN"}],
+        "retry": {"max": 1, "on": ["exit"]},
+    });
+    let job = setup.submit(body).await;
+    let began = setup.until(&job, |j| j["state"] == "running").await["started_at"].clone();
+    let path = format!("/orgs/{}/secrets/hf-token", setup.org);
+    setup.t.call(&setup.ada, "DELETE", &path, Value::Null).await.expect(204);
+    std::fs::write(setup.data.join(format!("attempts/{job}-1/work/go")), "").unwrap();
+    let done = setup.until_ended(&job).await;
+    let detail = "The secret hf-token was deleted before the start of the attempt.";
+    assert_eq!(done["failure"], json!({"code": "secret.missing", "detail": detail}), "{done}");
+    assert!(done["metered_ms"].as_i64().unwrap() > 0 && done["attempt"] == 2, "{done}");
+    assert_eq!(done["started_at"], began, "{done}");
     setup.assert_settled(&done).await;
     setup.until_all_free().await;
 }

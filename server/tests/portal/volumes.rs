@@ -252,6 +252,46 @@ async fn a_refused_upload_leaves_the_earlier_upload_of_its_path() {
 }
 
 #[tokio::test]
+async fn unfinished_uploads_are_listed_and_named_until_their_removal() {
+    for (engine, db, _location) in engines("volumes_unfinished").await {
+        let t = TestPortal::on(db);
+        let (ada, org) = t.tenant("lab").await;
+        let volumes = format!("/orgs/{org}/volumes");
+        let volume = format!("{volumes}/a");
+        t.post(&ada, &volumes, json!({"name": "a", "max_bytes": 1_000})).await.expect(201);
+        let begin = async |path: &str, bytes: u64| {
+            t.call(&ada, "PUT", &format!("{volume}/uploads/{path}"), json!({"bytes": bytes})).await
+        };
+        begin("old", 600).await.expect(200);
+        t.clock.advance_s(1);
+        begin("sets/new", 300).await.expect(200);
+        assert_eq!(part(&t, &ada, &format!("{volume}/uploads/old"), 0, &[1; 50]).await.0, 200, "{engine}");
+        let open = t.get(&ada, &volume).await.expect(200);
+        let expected = json!([
+            {"path": "old", "bytes": 600, "received_bytes": 50},
+            {"path": "sets/new", "bytes": 300, "received_bytes": 0},
+        ]);
+        assert_eq!(open["unfinished_uploads"], expected, "{engine}: {open}");
+        // The refusal names what takes the room. An upload that would be replaced takes none.
+        for (path, bytes, named) in [
+            ("third", 200, "0 bytes are used, and 900 bytes belong to 2 unfinished uploads (old, sets/new)."),
+            ("old", 800, "0 bytes are used, and 300 bytes belong to 1 unfinished upload (sets/new)."),
+        ] {
+            let refused = begin(path, bytes).await.problem(409, "volume.full");
+            let detail = refused["detail"].as_str().unwrap();
+            assert!(detail.contains(named) && !detail.contains("Delete some files"), "{engine}: {detail}");
+        }
+        for path in ["old", "sets/new"] {
+            let at = format!("{volume}/uploads/{path}");
+            t.call(&ada, "DELETE", &at, Value::Null).await.expect(204);
+        }
+        let left = t.get(&ada, &volume).await.expect(200);
+        assert_eq!(left.get("unfinished_uploads"), None, "{engine}: {left}");
+        begin("third", 1_000).await.expect(200);
+    }
+}
+
+#[tokio::test]
 async fn volume_limits_and_path_rules_are_enforced() {
     for (engine, db, _location) in engines("volumes_limits").await {
         let t = TestPortal::with(db, |settings| Settings { org_storage_bytes: 1_700, ..settings });

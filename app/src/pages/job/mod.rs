@@ -194,6 +194,39 @@ fn Ranks(ranks: u32, chosen: RwSignal<u32>) -> impl IntoView {
     }
 }
 
+/// The choice of an attempt of a job with several; `None` for the latest.
+#[component]
+fn Attempts(latest: Memo<u32>, chosen: RwSignal<Option<u32>>) -> impl IntoView {
+    let option = move |attempt: Option<u32>, latest: u32| {
+        let value = attempt.map(|attempt| attempt.to_string()).unwrap_or_default();
+        let text = attempt.map_or_else(|| format!("{latest}, latest"), |attempt| attempt.to_string());
+        let is_chosen = move || chosen.get() == attempt;
+        view! {
+            <option value=value selected={chosen.get_untracked() == attempt} prop:selected=is_chosen>
+                {text}
+            </option>
+        }
+    };
+    move || {
+        let latest = latest.get();
+        (latest > 1).then(|| {
+            let earlier = (1..latest).rev().map(Some);
+            let options = std::iter::once(None).chain(earlier).map(|attempt| option(attempt, latest));
+            view! {
+                <label class="filters__field">
+                    "Attempt"
+                    <select
+                        class="select"
+                        on:change=move |event| chosen.set(event_target_value(&event).parse().ok())
+                    >
+                        {options.collect_view()}
+                    </select>
+                </label>
+            }
+        })
+    }
+}
+
 /// The text in place of a log that retention has removed.
 fn removed_log(at: Timestamp) -> impl IntoView {
     view! {
@@ -224,6 +257,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
     let finished_text = if has_log { "finished, log complete" } else { "finished" };
     // The log of the failed rank shows the cause.
     let (ranks, rank) = (job.nodes, RwSignal::new(job.failed_rank.unwrap_or(0)));
+    let attempt = RwSignal::new(None::<u32>);
     let has_events = !finished || awaits_files(&job);
     let live = LiveJob::new(job, events);
     let (org, id) = (live.org, live.id);
@@ -239,6 +273,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
     });
     // Memos, so that log and charts are not recreated at each change of the job.
     let placed = Memo::new(move |_| live.job.with(|job| job.attempt > 0));
+    let latest = Memo::new(move |_| live.job.with(|job| job.attempt));
     let queued = Memo::new(move |_| live.state.get() == JobState::Queued);
     let running = Memo::new(move |_| live.state.get() == JobState::Running);
     let ended = Memo::new(move |_| live.state.get().ended());
@@ -278,12 +313,23 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                         <section class="section">
                             <div class="section__head">
                                 <h2>"Log"</h2>
+                                {removed_at.is_none().then(|| view! { <Attempts latest=latest chosen=attempt/> })}
                                 {(ranks > 1 && removed_at.is_none()).then(|| view! { <Ranks ranks=ranks chosen=rank/> })}
                             </div>
                             {removed_at.map(removed_log)}
                             {removed_at.is_none().then_some(move || {
+                                let (latest, chosen) = (latest.get(), attempt.get());
                                 let silent = live.job.with_untracked(|job| job.started_at.is_none());
-                                view! { <LogView org=org job=id rank=rank.get() finished=finished silent=silent/> }
+                                view! {
+                                    <LogView
+                                        org=org
+                                        job=id
+                                        rank=rank.get()
+                                        attempt=chosen.or((latest > 1).then_some(latest))
+                                        finished={finished || chosen.is_some()}
+                                        silent={silent && chosen.is_none()}
+                                    />
+                                }
                             })}
                         </section>
                         <Ports live=live can_open=ports_on rank=rank running=running ready=ready/>

@@ -57,8 +57,8 @@ pub fn Timeline(
     // The server and the first client render have no clock; afterwards the last step counts.
     let now = RwSignal::new(0_i64);
     Effect::new(move || {
+        now.set(now_ms());
         if !live.state.get().ended() {
-            now.set(now_ms());
             interval(1_000, move || now.set(now_ms()));
         }
     });
@@ -69,7 +69,7 @@ pub fn Timeline(
         let last = steps.len().saturating_sub(1);
         let mut items: Vec<AnyView> =
             steps.into_iter().enumerate().map(|(i, step)| item(step, i == last, now)).collect();
-        items.extend(next.get().map(limit_step));
+        items.extend(next.get().map(|at| limit_step(at, now)));
         items
     };
     view! { <ol class="timeline" aria-label="States of this job">{items}</ol> }
@@ -87,6 +87,13 @@ pub fn EventList(
             <ul class="list">{move || live.events.with(|events| events.iter().map(event_item).collect::<Vec<_>>())}</ul>
         </details>
     }
+}
+
+/// Returns the time of day of a step, or its date and time on another day. `now_ms` is 0 without a clock.
+fn time_text(zone: Zone, at: Timestamp, now_ms: i64) -> String {
+    let now = Timestamp::from_micros(now_ms.saturating_mul(1_000));
+    let is_today = now_ms == 0 || zone.wall(at).day() == zone.wall(now).day();
+    if is_today { zone.clock_s(at) } else { zone.minute(at) }
 }
 
 fn item(step: Step, last: bool, now: RwSignal<i64>) -> AnyView {
@@ -107,20 +114,20 @@ fn item(step: Step, last: bool, now: RwSignal<i64>) -> AnyView {
         <li class=class aria-current=current>
             <span class="timeline__dot">{shape(step.state)}</span>
             <span class="timeline__name">{state_text(step.state)}</span>
-            <time class="timeline__time" datetime=at title=exact>{move || zone.get().clock_s(step.at)}</time>
+            <time class="timeline__time" datetime=at title=exact>{move || time_text(zone.get(), step.at, now.get())}</time>
             <span class="timeline__took">{took}</span>
         </li>
     }
     .into_any()
 }
 
-fn limit_step(at: Timestamp) -> AnyView {
+fn limit_step(at: Timestamp, now: RwSignal<i64>) -> AnyView {
     let (exact, zone) = (at.to_string(), use_zone());
     view! {
         <li class="timeline__step timeline__step--next state--timed_out">
             <span class="timeline__dot">{shape(JobState::TimedOut)}</span>
             <span class="timeline__name">"time limit"</span>
-            <time class="timeline__time" datetime=exact.clone() title=exact>"by " {move || zone.get().clock_s(at)}</time>
+            <time class="timeline__time" datetime=exact.clone() title=exact>"by " {move || time_text(zone.get(), at, now.get())}</time>
         </li>
     }
     .into_any()
@@ -234,6 +241,15 @@ mod tests {
         assert_eq!(steps(&[], &job), [Step { state: JobState::Running, at: job.created_at, took_ms: None }]);
         assert_eq!(limit_at(&job).map(|at| at.to_string()).as_deref(), Some("2026-03-01T09:01:05Z"));
         assert_eq!(limit_at(&Job { state: JobState::Failed, ..job }), None);
+    }
+
+    #[test]
+    fn a_time_of_another_day_has_its_date() {
+        let at: Timestamp = "2026-03-01T23:59:05Z".parse().unwrap();
+        let text = |later_s: i64| time_text(Zone::Utc, at, at.plus_seconds(later_s).millis());
+        assert_eq!((text(0), text(55)), ("23:59:05 UTC".to_owned(), "2026-03-01 23:59 UTC".to_owned()));
+        assert_eq!(text(-7 * 86_400), "2026-03-01 23:59 UTC");
+        assert_eq!(time_text(Zone::Utc, at, 0), "23:59:05 UTC");
     }
 
     #[test]

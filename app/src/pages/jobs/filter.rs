@@ -161,7 +161,7 @@ fn FilterForm(listing: Memo<Listing>) -> impl IntoView {
                       placeholder: &'static str,
                       value: RwSignal<String>| {
         let first = value.get_untracked();
-        let longest = if name == "label" { "127" } else { "100" };
+        let (is_label, longest) = if name == "label" { (true, "127") } else { (false, "100") };
         view! {
             <label class="filters__field" for=id>
                 {title}
@@ -172,6 +172,9 @@ fn FilterForm(listing: Memo<Listing>) -> impl IntoView {
                     autocomplete="off"
                     maxlength=longest
                     placeholder=placeholder
+                    // The browser checks the pattern, with the title in its message.
+                    pattern=is_label.then_some("[^=]+=.*")
+                    title=is_label.then_some("Enter a label as key=value, such as project=ocr.")
                     value=first
                     prop:value=move || value.get()
                     on:input=move |ev| value.set(event_target_value(&ev))

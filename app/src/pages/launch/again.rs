@@ -80,8 +80,10 @@ impl Draft {
     /// Returns the input that makes the same submission, and the parts that the form cannot have.
     pub fn from_submission(job: &NewJob) -> (Self, Vec<&'static str>) {
         let mut absent = Vec::new();
-        if job.retry.as_ref().is_some_and(|Retry { on, .. }| *on != RETRY_ON) {
-            absent.push("the choice of ends with a retry");
+        if job.retry.as_ref().is_some_and(|Retry { on, .. }| RETRY_ON.iter().any(|end| !on.contains(end))) {
+            absent.push(
+                "which ends are retried. The new job is retried after node loss, preemption and failure",
+            );
         }
         let (limit, unit) = limit_text(job.max_duration_s);
         let idle = job.stop_when_idle.unwrap_or_default();
@@ -131,7 +133,6 @@ impl Draft {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_types::jobs::RetryOn;
     use serde_json::json;
 
     fn submission(changes: serde_json::Value) -> NewJob {
@@ -197,9 +198,9 @@ mod tests {
 
     #[test]
     fn parts_without_a_field_are_named() {
-        let job = submission(json!({"retry": {"max": 1, "on": ["exit"]}}));
-        assert_eq!(job.retry.as_ref().map(|retry| retry.on.as_slice()), Some([RetryOn::Exit].as_slice()));
-        let (_, absent) = Draft::from_submission(&job);
-        assert_eq!(absent, ["the choice of ends with a retry"]);
+        let absent =
+            |on: &[&str]| Draft::from_submission(&submission(json!({"retry": {"max": 1, "on": on}}))).1;
+        assert_eq!(absent(&["preempted", "exit", "node_lost"]), [""; 0]);
+        assert!(absent(&["exit"]).iter().any(|part| part.starts_with("which ends are retried.")));
     }
 }

@@ -96,6 +96,7 @@ impl KeptDraft {
         self.restored.set_value(true);
         if let Some(stored) = self.basis.with_value(Basis::find) {
             self.notice.set(stored.notice());
+            self.template_name.set_value(stored.template_name);
             self.begin(stored.draft);
             return;
         }
@@ -137,7 +138,7 @@ impl KeptDraft {
         }
         self.basis.with_value(|basis| {
             if draft != basis.first {
-                let stored = StoredDraft::new(basis.origin.clone(), draft);
+                let stored = StoredDraft::new(basis.origin.clone(), draft, self.template_name.get_value());
                 stored_draft::put(&basis.key, Some(&stored));
             } else if basis.find().is_some() {
                 stored_draft::put(&basis.key, None);

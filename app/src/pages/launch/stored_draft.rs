@@ -23,6 +23,9 @@ pub struct StoredDraft {
     pub origin: String,
     /// The input.
     pub draft: Draft,
+    /// The name in it from a template; empty without one.
+    #[serde(default)]
+    pub template_name: String,
     /// Names of variables without their values.
     without_value: Vec<String>,
     /// True if the files were too large.
@@ -37,7 +40,7 @@ pub fn is_secret(name: &str) -> bool {
 
 impl StoredDraft {
     /// Returns a draft without the values of secret variables and without large files.
-    pub fn new(origin: String, mut draft: Draft) -> Self {
+    pub fn new(origin: String, mut draft: Draft, template_name: String) -> Self {
         let mut without_value = Vec::new();
         for (name, value) in draft.env.iter_mut().filter(|(name, _)| is_secret(name)) {
             value.clear();
@@ -47,7 +50,7 @@ impl StoredDraft {
         if without_files {
             draft.files.clear();
         }
-        Self { origin, draft, without_value, without_files }
+        Self { origin, draft, template_name, without_value, without_files }
     }
 
     /// Returns the text for the storage; `None` for a text that is too large.
@@ -114,7 +117,8 @@ mod tests {
     fn stored(env: &[(&str, &str)], file_bytes: usize) -> StoredDraft {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let files = vec![("a.txt".to_owned(), "x".repeat(file_bytes))];
-        StoredDraft::new(String::new(), Draft { env, files, ..Draft::new("h100".to_owned()) })
+        let draft = Draft { env, files, ..Draft::new("h100".to_owned()) };
+        StoredDraft::new(String::new(), draft, "notebook".to_owned())
     }
 
     #[test]

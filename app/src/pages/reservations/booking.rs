@@ -125,9 +125,11 @@ fn models(offerings: &[Offering]) -> Vec<String> {
     models
 }
 
-/// Returns an option: `whole board, $2.99/h`, `1g.10gb, no price`.
+/// Returns an option: `H100-80GB whole board, $2.99/h`, `H100-80GB 1g.10gb, no price`.
 fn offering_text(offering: &Offering) -> String {
-    let size = offering.mig_profile.clone().unwrap_or_else(|| "whole board".to_owned());
+    // The closed field shows no group, so the option has the model.
+    let size = offering.mig_profile.as_deref().unwrap_or("whole board");
+    let size = format!("{} {size}", offering.gpu_model);
     if offering.price.version > 0 {
         format!("{size}, {}/h", money_text(offering.price.per_hour_micros, &offering.price.currency))
     } else {
@@ -251,8 +253,9 @@ mod tests {
 
     #[test]
     fn an_option_has_its_price() {
-        assert_eq!(offering_text(&offering("h100-80gb", None, 1)), "whole board, $2.99/h");
-        assert_eq!(offering_text(&offering("h100-80gb.1g.10gb", Some("1g.10gb"), 0)), "1g.10gb, no price");
+        assert_eq!(offering_text(&offering("h100-80gb", None, 1)), "h100-80gb whole board, $2.99/h");
+        let slice = offering("h100-80gb.1g.10gb", Some("1g.10gb"), 0);
+        assert_eq!(offering_text(&slice), "h100-80gb 1g.10gb, no price");
         let all = [offering("b", None, 1), offering("a", None, 1), offering("b.1g", Some("1g"), 1)];
         assert_eq!(models(&all), ["b", "a"]);
     }

@@ -55,10 +55,13 @@ pub struct Form {
 }
 
 impl Form {
-    /// Returns a form with the first whole board with a price, or else with the first offering with a price.
+    /// Returns a form with the first offering with a price; a whole board comes before a slice, and a free one first.
     pub fn new(offerings: &[Offering], choice: Choice) -> Self {
         let priced = || offerings.iter().filter(|offering| offering.price.version > 0);
-        let board = priced().find(|offering| offering.mig_profile.is_none());
+        let boards = || priced().filter(|offering| offering.mig_profile.is_none());
+        let free = boards().find(|offering| offering.available > 0);
+        let board =
+            free.or_else(|| boards().find(|offering| offering.capacity > 0)).or_else(|| boards().next());
         let first = board.or_else(|| priced().next()).map(|offering| offering.slug.clone());
         let orderable = first.is_some();
         let offering = RwSignal::new(first.unwrap_or_default());
@@ -84,9 +87,8 @@ impl Form {
             Some(draft.request())
         });
         let name = RwSignal::new(String::new());
-        let whole = priced().filter(|offering| offering.mig_profile.is_none());
         let whole_boards: Vec<(String, String)> =
-            whole.map(|offering| (offering.gpu_model.clone(), offering.slug.clone())).collect();
+            boards().map(|offering| (offering.gpu_model.clone(), offering.slug.clone())).collect();
         let whole_boards = StoredValue::new(whole_boards);
         Self {
             choice,

@@ -33,8 +33,10 @@ pub(super) fn SecretForm(
         move || state.secrets.with(|secrets| secrets.iter().any(|s| state.name.with(|n| *n == s.name)));
     let submit = move |()| {
         let name = state.name.get_untracked().trim().to_owned();
-        if name.is_empty() {
-            call.problem.set(Some(Problem::invalid_field("/name", "Enter a name.")));
+        // A name of dots would lead to another address.
+        if matches!(name.as_str(), "" | "." | "..") {
+            let detail = "Enter a name that begins with a letter or a digit, such as hf-token.";
+            call.problem.set(Some(Problem::invalid_field("/name", detail)));
             return;
         }
         let body = PutSecret { value: value.get_untracked() };

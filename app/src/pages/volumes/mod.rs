@@ -6,6 +6,7 @@ mod files;
 pub mod one;
 mod state;
 mod storage;
+mod unfinished;
 mod uploads;
 
 use std::future::Future;

@@ -18,6 +18,7 @@ use super::super::org_data::org_object_view;
 use super::super::parts::{ready, when_some};
 use super::files::{FileTable, RemoveDialog};
 use super::state::{VolumeState, dir_path};
+use super::unfinished::Unfinished;
 use super::uploads::Uploads;
 use super::{files_text, used_text};
 use crate::address::org_link;
@@ -112,6 +113,8 @@ fn VolumeView(loaded: Loaded) -> impl IntoView {
         entries: RwSignal::new(page.items),
         next: RwSignal::new(page.next_cursor),
         target: ConfirmTarget::none(),
+        uploads: RwSignal::new(Vec::new()),
+        removed: ConfirmTarget::none(),
         ready: ready(),
         writes: memberships.iter().any(|m| m.org.id == org && writes(m.role)),
     };
@@ -119,7 +122,7 @@ fn VolumeView(loaded: Loaded) -> impl IntoView {
     let content = match state.volume.with_untracked(|volume| volume.class.clone()) {
         Some(class) => on_nodes(&class),
         None => view! {
-            {state.writes.then(|| view! { <Uploads state=state/> })}
+            {state.writes.then(|| view! { <Uploads state=state/><Unfinished state=state/> })}
             <FileTable state=state/>
             <RemoveDialog state=state/>
         }

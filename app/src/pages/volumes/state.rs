@@ -9,6 +9,37 @@ use leptos::prelude::*;
 use super::super::confirm::ConfirmTarget;
 use crate::api;
 
+/// The state of an upload.
+#[cfg_attr(not(feature = "hydrate"), expect(dead_code, reason = "only a browser sends files"))]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum UploadStatus {
+    Sending,
+    /// Until the next attempt, with the reason.
+    Waiting(String),
+    Done,
+    Cancelled,
+    /// With the error of the portal.
+    Refused(String),
+}
+
+/// The upload of one file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FileUpload {
+    pub path: StoredValue<String>,
+    pub bytes: u64,
+    pub received: RwSignal<u64>,
+    pub status: RwSignal<UploadStatus>,
+    /// True after a click on the button to cancel. The upload ends after its present request.
+    pub cancelled: RwSignal<bool>,
+}
+
+impl FileUpload {
+    /// Returns true before the end of the upload, with a subscription.
+    pub fn runs(self) -> bool {
+        self.status.with(|status| matches!(status, UploadStatus::Sending | UploadStatus::Waiting(_)))
+    }
+}
+
 /// The shared state of the parts of the page.
 #[derive(Clone, Copy)]
 pub(super) struct VolumeState {
@@ -23,6 +54,10 @@ pub(super) struct VolumeState {
     pub next: RwSignal<Option<String>>,
     /// The file of the dialog.
     pub target: ConfirmTarget<String>,
+    /// The uploads of this page.
+    pub uploads: RwSignal<Vec<FileUpload>>,
+    /// The unfinished upload of the dialog.
+    pub removed: ConfirmTarget<String>,
     pub ready: ReadSignal<bool>,
     /// True with the buttons to upload and to delete.
     pub writes: bool,

@@ -6,28 +6,7 @@
 use leptos::prelude::*;
 
 use super::super::text::size_text;
-use super::state::VolumeState;
-
-/// The state of an upload.
-#[cfg_attr(not(feature = "hydrate"), expect(dead_code, reason = "only a browser sends files"))]
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum UploadStatus {
-    Sending,
-    /// After a lost connection, until the next attempt.
-    Waiting,
-    Done,
-    /// With the error of the portal.
-    Refused(String),
-}
-
-/// The upload of one file.
-#[derive(Debug, Clone, Copy)]
-struct FileUpload {
-    path: StoredValue<String>,
-    bytes: u64,
-    received: RwSignal<u64>,
-    status: RwSignal<UploadStatus>,
-}
+use super::state::{FileUpload, UploadStatus, VolumeState};
 
 /// Returns the received part in percent; an empty file is complete.
 fn percent(received: u64, bytes: u64) -> u64 {
@@ -41,12 +20,11 @@ fn percent(received: u64, bytes: u64) -> u64 {
 /// The file selection with the list of uploads.
 #[component]
 pub(super) fn Uploads(state: VolumeState) -> impl IntoView {
-    let all = RwSignal::new(Vec::<FileUpload>::new());
     let on_change = move |event: leptos::ev::Event| {
         #[cfg(feature = "hydrate")]
-        browser::start(&event, state, all);
+        browser::start(&event, state);
         #[cfg(not(feature = "hydrate"))]
-        let _ = (&event, state, all);
+        let _ = (&event, state);
     };
     view! {
         <section class="section">
@@ -67,7 +45,7 @@ pub(super) fn Uploads(state: VolumeState) -> impl IntoView {
                     </p>
                 </div>
                 <ul class="uploads" aria-label="Uploads">
-                    {move || all.get().into_iter().map(line).collect::<Vec<AnyView>>()}
+                    {move || state.uploads.get().into_iter().map(line).collect::<Vec<AnyView>>()}
                 </ul>
             </div>
         </section>
@@ -78,19 +56,35 @@ fn line(upload: FileUpload) -> AnyView {
     let name = upload.path.get_value();
     let label = format!("Upload of {name}");
     let value = move || percent(upload.received.get(), upload.bytes).to_string();
+    let cancel_label = format!("Cancel the upload of {name}");
     let text = move || match upload.status.get() {
+        UploadStatus::Sending | UploadStatus::Waiting(_) if upload.cancelled.get() => {
+            "Cancelling.".to_owned()
+        }
         UploadStatus::Sending => {
             format!("{} of {}", size_text(upload.received.get()), size_text(upload.bytes))
         }
-        UploadStatus::Waiting => "Connection lost, retrying.".to_owned(),
         UploadStatus::Done => format!("{}, complete", size_text(upload.bytes)),
-        UploadStatus::Refused(detail) => detail,
+        UploadStatus::Cancelled => "Cancelled.".to_owned(),
+        UploadStatus::Waiting(detail) | UploadStatus::Refused(detail) => detail,
     };
     view! {
         <li>
             <span class="mono break">{name}</span>
             <progress class="meter" max="100" value=value aria-label=label></progress>
-            <span class="quiet" role="status">{text}</span>
+            <span class="row">
+                <span class="quiet" role="status">{text}</span>
+                <button
+                    class="btn btn--small"
+                    type="button"
+                    aria-label=cancel_label
+                    hidden=move || !upload.runs()
+                    disabled=move || upload.cancelled.get()
+                    on:click=move |_| upload.cancelled.set(true)
+                >
+                    "Cancel"
+                </button>
+            </span>
         </li>
     }
     .into_any()
@@ -105,17 +99,17 @@ mod browser {
     use leptos::task::spawn_local;
     use web_sys::{File, HtmlInputElement};
 
-    use super::super::state::VolumeState;
-    use super::{FileUpload, UploadStatus};
+    use super::super::state::{FileUpload, UploadStatus, VolumeState};
     use crate::api::{self, Answer};
 
     /// The size of a part in bytes.
     const PART_BYTES: u64 = 4 << 20;
     /// The pause before the next attempt.
     const RETRY_PAUSE: Duration = Duration::from_secs(2);
+    const CHANGED: &str = "The file was changed, moved or deleted during the upload. Select it again.";
 
     /// Uploads the selected files one after the other.
-    pub fn start(event: &leptos::ev::Event, state: VolumeState, all: RwSignal<Vec<FileUpload>>) {
+    pub fn start(event: &leptos::ev::Event, state: VolumeState) {
         let input: HtmlInputElement = event_target(event);
         let Some(list) = input.files() else { return };
         let mut queue: Vec<(File, FileUpload)> = Vec::new();
@@ -128,10 +122,11 @@ mod browser {
                 bytes: file.size() as u64,
                 received: RwSignal::new(0),
                 status: RwSignal::new(UploadStatus::Sending),
+                cancelled: RwSignal::new(false),
             };
             queue.push((file, upload));
         }
-        all.update(|all| all.extend(queue.iter().map(|(_, upload)| *upload)));
+        state.uploads.update(|all| all.extend(queue.iter().map(|(_, upload)| *upload)));
         // An empty input lets the user select the same file again.
         input.set_value("");
         spawn_local(async move {
@@ -149,13 +144,25 @@ mod browser {
         let (path, volume) = (upload.path.try_get_value()?, state.name.try_get_value()?);
         let request =
             NewUpload { bytes: upload.bytes, sha256: None, tag: Some(format!("{}", file.last_modified())) };
+        if upload.cancelled.try_get_untracked()? {
+            return set(upload, UploadStatus::Cancelled);
+        }
         loop {
             let result = try_upload(file, (&volume, &path), &request, upload, state).await?;
+            // A request whose bytes the browser refuses has no answer, like one over a lost connection.
+            let has_changed =
+                matches!(&result, Err(problem) if problem.status == 0) && !is_readable(file).await;
+            let is_cancelled = upload.cancelled.try_get_untracked()?;
             let status = match result {
-                Ok(()) => UploadStatus::Done,
+                Ok(true) => UploadStatus::Done,
+                Ok(false) => cancel(state, (&volume, &path)).await,
+                Err(_) if is_cancelled => cancel(state, (&volume, &path)).await,
+                Err(_) if has_changed => UploadStatus::Refused(CHANGED.to_owned()),
                 // No answer, or a busy portal.
                 Err(problem) if problem.status == 0 || problem.status == 503 => {
-                    set(upload, UploadStatus::Waiting)?;
+                    let lost = problem.status == 0;
+                    let reason = if lost { "Connection lost, retrying.".to_owned() } else { problem.detail };
+                    set(upload, UploadStatus::Waiting(reason))?;
                     gloo_timers::future::sleep(RETRY_PAUSE).await;
                     continue;
                 }
@@ -172,14 +179,31 @@ mod browser {
         upload.status.try_set(status).is_none().then_some(())
     }
 
-    /// Uploads the rest of a file, until the first error. `None` after the end of the page.
+    /// The browser refuses the bytes of a file that has changed since its selection.
+    async fn is_readable(file: &File) -> bool {
+        let Ok(first) = file.slice_with_f64_and_f64(0.0, 1.0) else { return false };
+        wasm_bindgen_futures::JsFuture::from(first.array_buffer()).await.is_ok()
+    }
+
+    /// Abandons a cancelled upload, so that it takes no more room.
+    async fn cancel(state: VolumeState, (volume, path): (&str, &str)) -> UploadStatus {
+        match api::volumes::drop_upload(state.org, volume, path).await {
+            Err(problem) if problem.status != 404 => UploadStatus::Refused(format!(
+                "The portal still has the received part: {} Remove it from the unfinished uploads.",
+                problem.detail
+            )),
+            Ok(()) | Err(_) => UploadStatus::Cancelled,
+        }
+    }
+
+    /// Uploads the rest of a file, until the first error. False after *Cancel*, `None` after the end of the page.
     async fn try_upload(
         file: &File,
         (volume, path): (&str, &str),
         request: &NewUpload,
         upload: FileUpload,
         state: VolumeState,
-    ) -> Option<Answer<()>> {
+    ) -> Option<Answer<bool>> {
         let mut progress: Upload = match api::volumes::start_upload(state.org, volume, path, request).await {
             Ok(upload) => upload,
             Err(problem) => return Some(Err(problem)),
@@ -189,13 +213,13 @@ mod browser {
                 return None;
             }
             set(upload, UploadStatus::Sending)?;
-            if progress.done {
-                return Some(Ok(()));
+            let is_cancelled = upload.cancelled.try_get_untracked()?;
+            if progress.done || is_cancelled {
+                return Some(Ok(progress.done));
             }
             let end = progress.received.saturating_add(PART_BYTES).min(request.bytes);
             let Ok(part) = file.slice_with_f64_and_f64(progress.received as f64, end as f64) else {
-                let detail = "The browser can no longer read the file. Select it again.";
-                return Some(Err(berth_types::problems::Problem::malformed(detail)));
+                return Some(Err(berth_types::problems::Problem::malformed(CHANGED)));
             };
             progress = match api::volumes::send_part(state.org, volume, path, progress.received, part).await {
                 Ok(upload) => upload,

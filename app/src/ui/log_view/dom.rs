@@ -45,8 +45,8 @@ const NEAR_PX: i32 = 32;
 type PaneSlot = StoredValue<Option<Pane>, LocalStorage>;
 type Listener = Closure<dyn FnMut(Event)>;
 
-/// Fills `lines` from the stream at `raw`, until the end of the calling component.
-pub(super) fn attach(lines: NodeRef<Div>, raw: String, controls: Controls) -> Feed {
+/// Fills `lines` from the stream at `raw`, until the end of the calling component. `several` is for several attempts.
+pub(super) fn attach(lines: NodeRef<Div>, raw: String, several: bool, controls: Controls) -> Feed {
     let slot: PaneSlot = StoredValue::new_local(None);
     let address = raw.clone();
     Effect::new(move || {
@@ -54,7 +54,7 @@ pub(super) fn attach(lines: NodeRef<Div>, raw: String, controls: Controls) -> Fe
         let made = slot.try_with_value(|pane| pane.is_some());
         if made == Some(false) {
             let view: HtmlElement = view.unchecked_into();
-            slot.set_value(Some(Pane::new(view, raw.clone(), controls, slot)));
+            slot.set_value(Some(Pane::new(view, (raw.clone(), several), controls, slot)));
             with(slot, |pane| {
                 filter::filter(pane, controls.shown.try_get_untracked().unwrap_or_default());
                 times::show_times(pane, controls.timestamps.try_get_untracked().unwrap_or_default());
@@ -149,6 +149,8 @@ struct Pane {
     document: Document,
     view: HtmlElement,
     raw: String,
+    /// True for a job with several attempts.
+    several: bool,
     controls: Controls,
     decoder: LogDecoder,
     /// The next expected byte of the log.
@@ -196,7 +198,7 @@ impl Drop for Pane {
 }
 
 impl Pane {
-    fn new(view: HtmlElement, raw: String, controls: Controls, slot: PaneSlot) -> Self {
+    fn new(view: HtmlElement, (raw, several): (String, bool), controls: Controls, slot: PaneSlot) -> Self {
         let scrolled: Listener = Closure::new(move |_: Event| with(slot, |pane| pane.on_scroll()));
         let clicked: Listener = Closure::new(move |event: Event| with(slot, |pane| pane.on_click(&event)));
         let _ = view.add_event_listener_with_callback("scroll", scrolled.as_ref().unchecked_ref());
@@ -206,6 +208,7 @@ impl Pane {
             document: document(),
             view,
             raw,
+            several,
             controls,
             decoder: LogDecoder::new(),
             next: 0,

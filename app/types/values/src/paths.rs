@@ -50,7 +50,7 @@ impl PathRules {
             return Err(format!("A path has 1 to {} bytes.", self.bytes));
         }
         if path.contains('\\') || path.chars().any(char::is_control) {
-            return Err("A path has printable characters only, with / between its parts.".to_owned());
+            return Err("A path has printable characters without \\, with / between its parts.".to_owned());
         }
         if path.split('/').count() > self.parts {
             return Err(format!("A path has at most {} parts.", self.parts));

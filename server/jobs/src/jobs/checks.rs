@@ -7,7 +7,7 @@ use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Condition, JobState, NewJob};
 use berth_types::money::reserved_text;
 use berth_types::problems::{FieldError, Problem};
-use berth_types::time::Timestamp;
+use berth_types::time::{Timestamp, duration_text};
 
 use berth_storage::secrets;
 use berth_storage::volumes::uses;
@@ -224,9 +224,11 @@ async fn check_reservation(
         );
     }
     if i64::from(spec.nodes) > row.nodes || (same && i64::from(spec.count) > row.gpus_per_node) {
+        let counted = |n: i64, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
         let detail = format!(
-            "The reservation has {} devices per node on {} nodes. Request at most these.",
-            row.gpus_per_node, row.nodes
+            "The reservation has {} per node on {}. Request at most these.",
+            counted(row.gpus_per_node, "device"),
+            counted(row.nodes, "node")
         );
         return refuse("/count", detail);
     }
@@ -234,7 +236,8 @@ async fn check_reservation(
     // end.
     let most_s = (row.ends_at.micros() - row.starts_at.max(now).micros()) / 1_000_000;
     if i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX) >= most_s {
-        let detail = format!("The reservation has {most_s} s left for the job. Enter a shorter time limit.");
+        let left = duration_text(most_s.saturating_mul(1_000));
+        let detail = format!("The reservation has {left} left for the job. Enter a shorter time limit.");
         return refuse("/max_duration_s", detail);
     }
     Ok(())

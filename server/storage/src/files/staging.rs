@@ -66,6 +66,15 @@ impl Staging {
         staging.await.map_err(|_| Problem::internal())?.map_err(object_problem)
     }
 
+    /// The numbers of received bytes of several files.
+    pub async fn list_received(&self, ids: Vec<String>) -> Result<Vec<u64>, Problem> {
+        let objects = self.objects.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            ids.iter().map(|id| objects.staged_length(id)).collect::<std::io::Result<Vec<u64>>>()
+        });
+        reading.await.map_err(|_| Problem::internal())?.map_err(object_problem)
+    }
+
     /// The received content of a small file.
     pub async fn staged_bytes(&self, id: &str) -> Result<Vec<u8>, Problem> {
         let (objects, name) = (self.objects.clone(), id.to_owned());

@@ -10,12 +10,13 @@ mod bundles;
 mod handover;
 mod handover_lists;
 mod refusals;
+mod unfinished;
 mod uploads;
 pub mod uses;
 
 use std::ops::Range;
 
-use berth_core::volumes::{MAX_BYTES, MAX_VOLUMES, VolumeFile, check_new, list_dir};
+use berth_core::volumes::{MAX_BYTES, MAX_UPLOADS, MAX_VOLUMES, VolumeFile, check_new, list_dir};
 use berth_types::Page;
 use berth_types::ids::{FileId, OrgId};
 use berth_types::lists::{ListOptions, NameCursor};
@@ -60,6 +61,8 @@ async fn to_volume(tx: &mut Tx<'_>, row: StoredVolume) -> Result<Volume, StoreEr
         created_by: row.created_by,
         created_at: row.created_at,
         changed_at: row.changed_at,
+        // Only the view of a single volume fills these.
+        unfinished_uploads: vec![],
     })
 }
 
@@ -190,7 +193,10 @@ impl Volumes {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let row = store::volumes::find(&mut tx, org, name).await?.ok_or_else(Problem::not_found)?;
-        Ok(to_volume(&mut tx, row).await?)
+        let uploads = store::volumes::blobs::list_uploads(&mut tx, row.id, MAX_UPLOADS).await?;
+        let volume = to_volume(&mut tx, row).await?;
+        drop(conn);
+        Ok(Volume { unfinished_uploads: self.unfinished_uploads(uploads).await?, ..volume })
     }
 
     /// Deletes a volume with all its files. The files of a volume of a storage class stay on the file system.

@@ -12,6 +12,7 @@ use berth_types::volumes::{BlobKind, NewUpload, Upload};
 use futures::FutureExt;
 
 use super::Volumes;
+use super::unfinished::no_room;
 use super::{bad_path, busy, uses};
 use crate::allowance::{self, StorageLimits};
 use crate::files::{AwaitedHandOvers, ChunkOutcome};
@@ -82,11 +83,7 @@ async fn check_room(
     let new_file = i64::from(replaced.is_none());
     let used = total - replaced.map_or(0, |file| file.bytes);
     if used.saturating_add(open_uploads.1).saturating_add(bytes) > volume.max_bytes {
-        let detail = format!(
-            "The limit of the volume {} is {} bytes: {used} bytes are used, and {} are being uploaded. Nothing was changed. Delete some files, or upload less.",
-            volume.name, volume.max_bytes, open_uploads.1
-        );
-        return Err(full(detail).into());
+        return Err(full(no_room(tx, volume, path, used, open_uploads).await?).into());
     }
     if files + open_uploads.0 + new_file > i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX) {
         let detail = format!("A volume has at most {VOLUME_FILES} files. Pack some of them into archives.");
@@ -222,7 +219,7 @@ async fn begin(tx: &mut Tx<'_>, input: &UploadInput) -> Result<BegunUpload, Writ
     let open_uploads = (uploads - i64::from(former.is_some()), bytes - former_bytes);
     if open_uploads.0 >= MAX_UPLOADS {
         let detail = format!(
-            "The volume has {MAX_UPLOADS} unfinished uploads, the maximum. Complete or abandon some of them."
+            "The volume has {MAX_UPLOADS} unfinished uploads, the maximum. Continue or remove some of them."
         );
         return Err(Problem::conflict("upload.limit", "Too many uploads", detail).into());
     }

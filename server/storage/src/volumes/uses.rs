@@ -303,10 +303,8 @@ impl VolumeUses {
         let mut volumes = Vec::new();
         for (request, (id, _)) in submission.volumes.iter().zip(ids) {
             let Some(given) = given.iter().find(|given| given.volume_id == id) else {
-                let detail = format!(
-                    "The volume {} was deleted before the start of the job. Nothing was charged.",
-                    request.name
-                );
+                let detail =
+                    format!("The volume {} was deleted before the start of the attempt.", request.name);
                 let code = "volume.missing".to_owned();
                 return Err(StartInputError::Unusable(Failure { code, detail }));
             };

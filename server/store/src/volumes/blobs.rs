@@ -136,6 +136,18 @@ pub async fn uploads(tx: &mut Tx<'_>, volume: VolumeId) -> Result<(i64, i64), St
     Ok(find!(tx, (i64, i64), sql, volume)?.unwrap_or_default())
 }
 
+/// Lists the uploads that the volume does not have yet, oldest first.
+pub async fn list_uploads(
+    tx: &mut Tx<'_>,
+    volume: VolumeId,
+    limit: i64,
+) -> Result<Vec<StoredBlob>, StoreError> {
+    let sql = select_blobs!(
+        "WHERE volume_id = $1 AND kind = 'upload' AND path <> '' AND state <> 'gone' ORDER BY id LIMIT $2"
+    );
+    list!(tx, StoredBlob, sql, volume, limit)
+}
+
 /// Records that bytes of a blob still arrive.
 pub async fn touch(tx: &mut Tx<'_>, id: FileId, now: Timestamp) -> Result<(), StoreError> {
     exec!(tx, "UPDATE volume_blobs SET touched_at = $2 WHERE id = $1", id, now).map(|_| ())

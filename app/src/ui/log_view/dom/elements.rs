@@ -106,10 +106,10 @@ impl Pane {
         ) else {
             return;
         };
-        let content = if self.ended {
-            "The job never wrote any output."
-        } else {
-            "No output yet. The lines appear here when the job writes them."
+        let content = match (self.ended, self.several) {
+            (true, false) => "The job never wrote any output.",
+            (true, true) => "This attempt never wrote any output. Choose another attempt above.",
+            (false, _) => "No output yet. The lines appear here when the job writes them.",
         };
         text.set_text_content(Some(content));
         let _ = line.append_child(&gutter);
