@@ -101,7 +101,7 @@ test('a board that failed is one step from the overview, and its page has the ne
     await page.getByRole('heading', { level: 1, name: 'GPU 0 of pier-9' }).waitFor();
     const banner = page.getByRole('status').filter({ hasText: 'Out of service' });
     await banner.getByText('XID 48', { exact: false }).waitFor();
-    await banner.getByText('Reset the board: its jobs end before the reset.', { exact: false }).waitFor();
+    await banner.getByText('Reset the board. The reset waits for the end of its jobs', { exact: false }).waitFor();
     const events = page.getByRole('table', { name: 'Latest events of the board and its node, newest first' });
     await events.getByText('Board put out of service').first().waitFor();
     assert.deepEqual(await axeFindings(page), []);

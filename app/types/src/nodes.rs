@@ -1,5 +1,7 @@
 //! Types of nodes, boards and join tokens.
 
+mod absence;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +11,7 @@ use crate::jobs::Placement;
 use crate::node_pools::NodePool;
 use crate::rdma::RdmaPort;
 use crate::time::Timestamp;
+pub use absence::{NodeMaintenance, SetAside, Silence, SilenceState};
 
 /// The state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -225,6 +228,9 @@ pub struct Node {
     /// Only operators see this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_aside: Option<SetAside>,
+    /// The present maintenance of boards of the node; absent without one. Only operators see this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<NodeMaintenance>,
     /// The ports of the node's RDMA devices. Only operators see this field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rdma_ports: Vec<RdmaPort>,
@@ -233,17 +239,6 @@ pub struct Node {
     pub host_mounts: Vec<HostMount>,
     /// The boards of the node.
     pub gpus: Vec<Gpu>,
-}
-
-/// A node that takes no rank of a job on several nodes, because a link to another node was slow or absent. Jobs on one
-/// node use it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct SetAside {
-    /// The end, unless an operator releases the node earlier.
-    pub until: Timestamp,
-    /// The bad link with its figures, as a sentence.
-    pub reason: String,
 }
 
 /// A directory of a node's host, such as a shared file system, for volumes of a storage class.
@@ -284,34 +279,6 @@ pub struct AwaitingApproval {
     pub expected: Option<ExpectedBoards>,
 }
 
-/// The state of a silent node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum SilenceState {
-    /// Attempts on the node may still run; no job of theirs starts elsewhere.
-    Suspect,
-    /// Attempts on the node have ended by their leases or by an operator's declaration.
-    Lost,
-}
-
-/// The facts about a silent node: a node without a session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Silence {
-    /// The state of the silent node.
-    pub state: SilenceState,
-    /// The number of ranks on the node with an unknown end.
-    pub attempts: u32,
-    /// The time of the loss, past or expected; absent for an old worker without leases, which only an
-    /// operator can declare lost.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lost_at: Option<Timestamp>,
-    /// The reason of the loss.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-}
-
 /// The body of a change of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -342,6 +309,28 @@ pub struct PatchNode {
         ))
     )]
     pub labels: Option<BTreeMap<String, String>>,
+    /// The labels before the change, as you saw them: the change is refused if the node has others now. Absent for no
+    /// comparison.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(extend(
+            "maxProperties" = 64,
+            "propertyNames" = {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 63,
+                "pattern": crate::patterns::PRINTABLE
+            },
+            "additionalProperties" = {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 63,
+                "pattern": crate::patterns::PRINTABLE
+            }
+        ))
+    )]
+    pub seen_labels: Option<BTreeMap<String, String>>,
     /// True to adopt the labels of the worker's settings, now and with each report; false to keep the present
     /// labels. Absent for no change.
     #[serde(default, skip_serializing_if = "Option::is_none")]

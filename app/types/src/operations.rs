@@ -319,8 +319,10 @@ pub enum StuckHelp {
     SeeNode,
     /// A stop of the job, with a charge for proved use only.
     StopJob,
-    /// A drain of the node, then a reset of the board or a restart of the host.
+    /// A drain of the node, then the end of the remaining processes or a restart of the host.
     DrainNode,
+    /// A reset of the board; it needs no drain of the node.
+    ResetBoard,
 }
 
 impl StuckHelp {
@@ -335,6 +337,9 @@ impl StuckHelp {
             }
             Self::DrainNode => {
                 "Drain the node. Then end the remaining processes on its host, or restart the host."
+            }
+            Self::ResetBoard => {
+                "Reset the board on the page of its node. If the reset fails, drain the node and restart its host."
             }
         }
     }
@@ -356,6 +361,9 @@ pub struct Stuck {
     pub state: JobState,
     /// The number of the attempt.
     pub attempt: u32,
+    /// True if the job has ended or has left this attempt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub over: bool,
     /// The node of the rank.
     pub node: NodeId,
     /// The name of the node.

@@ -64,6 +64,9 @@ pub struct BoardNotice {
     /// The start of the quarantine; absent for a board without an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+    /// True for a board without a fault that waits for the approval of an operator.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awaits_approval: bool,
 }
 
 /// The free capacity of one board model.
@@ -72,11 +75,11 @@ pub struct BoardNotice {
 pub struct ModelCapacity {
     /// The board model.
     pub model: String,
-    /// The number of reported boards.
+    /// The number of reported boards, without those of lost nodes with a revoked certificate.
     pub boards: u64,
-    /// The number of boards that take new work: on a ready node and not out of service.
+    /// The number of boards that take new work: on a ready node, not out of service and not in maintenance.
     pub usable: u64,
-    /// The number of usable boards without any job or MIG instance.
+    /// The number of usable boards without any job, MIG instance or present reservation.
     pub free: u64,
     /// The largest MIG profile with room on a usable board in MIG mode; absent without room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +92,8 @@ pub struct ModelCapacity {
 pub struct ClusterSummary {
     /// The number of nodes in each state, also of states without nodes.
     pub states: Vec<NodeCount>,
-    /// The number of nodes in the states `unreachable` and `draining`.
+    /// The number of nodes in the states `unreachable`, `draining` and `awaiting_approval` and of nodes that may have been
+    /// copied, without lost nodes with a revoked certificate.
     pub notice_count: u64,
     /// At most 10 of these nodes, by name.
     pub notices: Vec<NodeNotice>,

@@ -11,7 +11,7 @@ use berth_types::time::Timestamp;
 use super::reasons::PowerShortage;
 use super::{Engine, Span};
 use berth_placement::calendar::{BookingKind, Calendar, Exclusions, NodeSlots, expected_end};
-use berth_placement::cluster::{Cluster, MAX_GPUS, Models, NodeIx, Rank, Slot};
+use berth_placement::cluster::{Cluster, MAX_GPUS, Models, Node, NodeIx, Rank, Slot};
 use berth_placement::power::{RemainingPower, counted_watts};
 use berth_placement::scoring::ScoredPlace;
 
@@ -90,7 +90,7 @@ impl Racks {
 
     /// The expected ends of runs on racks with a budget.
     pub(super) fn run_ends(&self, cluster: &Cluster, now: Timestamp) -> Vec<Timestamp> {
-        let ranks = self.nodes(cluster).filter_map(|n| cluster.node(n)).flat_map(|n| &n.ranks);
+        let ranks = self.nodes(cluster).filter_map(|n| cluster.node(n)).flat_map(Node::runs);
         ranks.filter_map(|r| expected_end(r, now)).collect()
     }
 
@@ -297,7 +297,7 @@ fn drawing_boards(
         (at <= now || expected_end(r, now).is_none_or(|end| end > at)) && !excluded.owners.contains(&r.owner)
     };
     if runs {
-        let ranks = cluster.node(node).into_iter().flat_map(|n| &n.ranks);
+        let ranks = cluster.node(node).into_iter().flat_map(Node::runs);
         add_slots(cluster, node, ranks.filter(is_present).flat_map(|r| &r.slots), &mut boards);
     }
     let moment = Timestamp::from_micros(at.micros().saturating_add(1));

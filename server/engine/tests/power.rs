@@ -63,6 +63,22 @@ fn a_rack_stays_within_its_budget_and_lacking_power_is_the_blocker() {
 }
 
 #[test]
+fn a_run_on_a_lost_node_draws_no_power() {
+    let mut engine = engine_with_budget(2, 1, 700);
+    submit(&mut engine, waits(1, boards(1, 1)));
+    submit(&mut engine, waits(2, boards(1, 1)));
+    let started = engine.pass(at(0));
+    assert_eq!(starts(&started), [job_id(1)]);
+    let Decision::Start { ranks, .. } = &started[0] else { panic!("a start") };
+    let used = if ranks[0].0 == node_id(1) { 1 } else { 2 };
+    let silent = |lost| NodeFacts { open: false, away: true, lost, ..node(used, "H100-80GB", 1) };
+    engine.apply(Fact::Node { version: 2, facts: silent(false) }, at(1));
+    assert!(starts(&engine.pass(at(1))).is_empty(), "the first may still run");
+    engine.apply(Fact::Node { version: 3, facts: silent(true) }, at(2));
+    assert_eq!(starts(&engine.pass(at(2))), [job_id(2)]);
+}
+
+#[test]
 fn promised_power_of_a_rack_is_the_blocker() {
     // Two boards are in use, three are held from their end on, and one more would exceed the budget then.
     let mut engine = engine_with_budget(1, 4, 2_150);

@@ -44,6 +44,7 @@ fn node(n: u128, model: &str) -> NodeFacts {
         open: true,
         away: false,
         awaited: false,
+        lost: false,
         drains_by: None,
         images: true,
         rdma_boards: 0,

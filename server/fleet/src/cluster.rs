@@ -1,6 +1,7 @@
 //! The cluster: boards with their occupants for placements, and nodes with tiles for people. The sources are
 //! the database and the open sessions.
 
+mod maintenance;
 mod map;
 pub mod routes;
 mod summary;
@@ -23,6 +24,7 @@ use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 
+use self::maintenance::read_maintenance;
 use crate::leases::{Leases, Silences};
 use berth_foundation::Context;
 use berth_foundation::live::BoardReading;
@@ -270,10 +272,12 @@ impl Cluster {
         let mut held = store::attempts::list_held(tx).await?;
         held.retain(|row| uuids.contains(row.allocation.gpu_uuid.as_str()));
         let silences = Silences::read(tx).await?;
+        let mut maintenance = read_maintenance(tx, self.context.now()).await?;
         Ok(page.map(|row| {
             let own: Vec<&StoredGpu> = gpus.iter().copied().filter(|gpu| gpu.node_id == row.id).collect();
             let mut node = self.node(row, &own, &held, connected, None);
             node.silence = silences.find(&self.context, &self.leases, node.id);
+            node.maintenance = maintenance.remove(&node.id);
             node
         }))
     }
@@ -314,6 +318,10 @@ impl Cluster {
             None => Some(Silences::read(&mut tx).await?),
             Some(_) => None,
         };
+        let mut maintenance = match shown_to {
+            None => read_maintenance(&mut tx, self.context.now()).await?,
+            Some(_) => HashMap::new(),
+        };
         let connected = self.context.live.connected();
         let node = |row: StoredNode| {
             let node_gpus: Vec<&StoredGpu> =
@@ -321,6 +329,7 @@ impl Cluster {
             let mut node = self.node(row, &node_gpus, &held, &connected, shown_to);
             node.silence =
                 silences.as_ref().and_then(|silences| silences.find(&self.context, &self.leases, node.id));
+            node.maintenance = maintenance.remove(&node.id);
             node
         };
         Ok(nodes.into_iter().map(node).collect())
@@ -360,6 +369,7 @@ impl Cluster {
             certified_until: row.certified_until.filter(|_| shown_to.is_none()),
             silence: None,
             set_aside: set_aside.filter(|_| shown_to.is_none()),
+            maintenance: None,
             rdma_ports: if shown_to.is_none() { row.rdma_ports.0 } else { Vec::new() },
             host_mounts: if shown_to.is_none() { row.host_mounts.0 } else { Vec::new() },
             gpus: gpus.iter().map(|gpu| self.gpu(gpu, held, shown_to)).collect(),

@@ -56,8 +56,9 @@ fn policy_text(body: &PutEgressPolicy) -> String {
 
 /// Refuses the removal of a network that policies name.
 fn network_in_use(name: &str, count: i64) -> Problem {
+    let orgs = if count == 1 { "1 organization".to_owned() } else { format!("{count} organizations") };
     let detail = format!(
-        "The jobs of {count} organizations may reach the network {name}. Nothing was changed. Remove the network from their policies first."
+        "The jobs of {orgs} may reach the network {name}. Nothing was changed. Remove the network from their policies first."
     );
     Problem::conflict("network.in_use", "Network in use", detail)
 }
@@ -117,7 +118,9 @@ impl EgressPolicies {
         self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         self.context.check_proof(caller)?;
         if !is_network_name(&name) {
-            return Err(Problem::not_found());
+            let detail =
+                "A name has 1 to 63 lower-case letters, digits and hyphens and begins with no hyphen.";
+            return Err(Problem::invalid_field("/name", detail));
         }
         let ranges = check_ranges(&input.ranges).map_err(Problem::invalid)?;
         let event = self.context.audit_event(caller, "network.set", name.clone(), ranges.join(" "));

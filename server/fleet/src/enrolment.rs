@@ -34,7 +34,7 @@ const MAX_EXPECTED_BOARDS: u32 = 64;
 const KEEP_EXPIRED_S: i64 = 90 * 86_400;
 
 const SPENT: &str = "The join token is used, expired or unknown. Create a new one on the page Nodes.";
-const UNKNOWN: &str = "This portal did not issue this certificate.";
+const UNKNOWN: &str = "The portal has no record of this certificate: it is of another portal, or the node was removed. Start the worker with a new join token.";
 const REVOKED: &str =
     "The certificate of this node was revoked. The operator can create a join token for this node.";
 const EXPIRED: &str =
@@ -83,7 +83,7 @@ fn refused(detail: &str) -> Problem {
 /// A field of the request is invalid.
 fn join_terms(input: NewJoinToken) -> Result<JoinTerms, Problem> {
     let NewJoinToken { valid_s: _, approve, expected, labels, adopt_labels } = input;
-    check_labels(&labels)?;
+    check_labels("/labels", &labels)?;
     if adopt_labels && !labels.is_empty() {
         let detail = "Give labels, or adopt those of the worker, not both.";
         return Err(Problem::invalid_field("/adopt_labels", detail));
@@ -278,7 +278,10 @@ impl Enrolment {
         let token_hash = fingerprint(token.split('.').next().unwrap_or_default());
         let mut conn = self.context.db.read().await?;
         let token_node = store::certificates::find_token_node(&mut conn.tx(), &token_hash).await?;
+        let was_removed = store::approvals::was_removed(&mut conn.tx(), former.unwrap_or_default()).await?;
         drop(conn);
+        // The host of a removed node is a new host.
+        let former = former.filter(|_| !was_removed);
         let Some(known) = token_node else { return Err(refused(SPENT)) };
         // These refusals do not spend the token, so the right host can still use it.
         match (known, former) {

@@ -20,7 +20,7 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use self::groups::reset_group;
-use self::reset::{release_group, task_refusal};
+use self::reset::{check_refusal, open_change, release_group};
 use crate::board_history::{BoardHistories, BoardValues, KEPT_S};
 use crate::mig_differences;
 use crate::offerings::Offerings;
@@ -108,6 +108,10 @@ async fn apply(
     if let Some(fault) = &board.fault {
         let why = NewQuarantine { code: fault.code.clone(), reason: fault.detail.clone(), at: now };
         if store::health::quarantine_for_fault(tx, &row.uuid, fault.serial, &why).await? {
+            if row.task_done >= row.task_number {
+                // An earlier result is no statement about the new fault.
+                store::health::forget_result(tx, &row.uuid).await?;
+            }
             tracing::warn!(gpu = row.uuid, code = why.code, reason = why.reason, "a board is out of service");
             let event = portal_event(context, "gpu.quarantined", &row.uuid, why.reason, now);
             store::quotas::insert_audit(tx, None, &event).await?;
@@ -119,6 +123,9 @@ async fn apply(
 
 /// The refusal of a change of a board's MIG mode.
 fn mode_refusal(row: &StoredHealth) -> Option<Problem> {
+    if let Some((title, detail)) = open_change(row) {
+        return Some(Problem::conflict("gpu.quarantined", title, detail));
+    }
     if row.quarantined.is_some() {
         let detail = "Check or release the board first: a change of its mode would remove the reason of its quarantine.";
         return Some(Problem::conflict("gpu.quarantined", "The board is quarantined", detail));
@@ -321,7 +328,7 @@ impl Health {
     /// Asks the worker to check a board. A passed check returns the board to service.
     ///
     /// # Errors
-    /// The board waits for a reset together with others.
+    /// The board waits for a reset or for a change of its MIG mode.
     pub async fn check_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<GpuHealth, Problem> {
         let row = self.get_gpu(caller, gpu_uuid, OperatorRight::ManageFleet).await?;
         if caller.already_created().is_some() {
@@ -336,7 +343,7 @@ impl Health {
                 let (key, gpu, event) = (key.clone(), gpu.clone(), event.clone());
                 async move {
                     let current = store::health::find(tx, &gpu).await?;
-                    if let Some(problem) = current.as_ref().and_then(task_refusal) {
+                    if let Some(problem) = current.as_ref().and_then(check_refusal) {
                         return Ok(Some(problem));
                     }
                     idempotency::claim(tx, key.as_ref(), &gpu, now).await?;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::host_differences::{FIRMWARE, Host, HostDifference, find_differences};
 use crate::stuck::{self, OpenRank, PlacedJob, StuckFinding, StuckThresholds};
+use berth_core::approval::is_label_text;
 use berth_placement::power::Load;
 use berth_types::cluster::RACK_LABEL;
 use berth_types::ids::{JobId, NodeId};
@@ -57,7 +58,7 @@ fn firmware_text(firmware: &BTreeMap<String, String>) -> Option<String> {
     }
 }
 
-fn to_stuck(row: &StoredOperatorRank, found: StuckFinding) -> Stuck {
+fn to_stuck(row: &StoredOperatorRank, over: bool, found: StuckFinding) -> Stuck {
     Stuck {
         job: row.job_id,
         job_name: row.job_name.clone(),
@@ -65,6 +66,7 @@ fn to_stuck(row: &StoredOperatorRank, found: StuckFinding) -> Stuck {
         org_name: row.org_name.clone(),
         state: row.state,
         attempt: u32::try_from(row.number).unwrap_or(0),
+        over,
         node: row.node_id,
         node_name: row.node_name.clone(),
         cause: found.cause,
@@ -109,7 +111,7 @@ fn stuck_job(rows: &[&StoredOperatorRank], contacts: &NodeContacts<'_>, now: Tim
             since: row.ended_at.or(row.job_ended_at).unwrap_or(row.created_at),
         };
         if let Some(found) = stuck::find_stuck_rank(&open, &THRESHOLDS, now) {
-            out.push(to_stuck(row, found));
+            out.push(to_stuck(row, over, found));
         }
     }
     // The rank with the longest silence of its node represents the job.
@@ -118,15 +120,16 @@ fn stuck_job(rows: &[&StoredOperatorRank], contacts: &NodeContacts<'_>, now: Tim
         let since = row.since.unwrap_or(row.created_at);
         let placed = PlacedJob { state: row.state, since, grace_s: row.grace_s, silent_since };
         if let Some(found) = stuck::find_stuck_job(&placed, &THRESHOLDS, now) {
-            out.push(to_stuck(row, found));
+            out.push(to_stuck(row, false, found));
         }
     }
     out
 }
 
 fn check_rack(name: &str, input: PutRack) -> Result<(), Problem> {
-    if name.is_empty() || name.chars().count() > 63 || name.chars().any(char::is_control) {
-        return Err(Problem::not_found());
+    if !is_label_text(name) || name.trim().is_empty() {
+        let detail = "The name of a rack is the value of the node label rack: 1 to 63 printable characters, not only blanks.";
+        return Err(Problem::invalid_field("/name", detail));
     }
     if !(1..=MAX_WATTS).contains(&input.budget_watts) {
         let detail = "Enter 1 to 10,000,000 watts. Delete the budget for no limit.";
@@ -222,16 +225,20 @@ impl Inventory {
         let gpus = store::nodes::list_gpus(&mut tx).await?;
         let held = store::attempts::list_held(&mut tx).await?;
         let held: HashSet<&str> = held.iter().map(|h| h.allocation.gpu_uuid.as_str()).collect();
+        let lost = store::leases::list_lost(&mut tx).await?;
+        let connected = self.context.live.connected();
         for node in store::nodes::list_approved(&mut tx).await? {
             let Some(name) = node.labels.get(RACK_LABEL) else { continue };
             let (_, nodes, load) = racks.entry(name.clone()).or_default();
             *nodes += 1;
             let is_counted =
                 |g: &&StoredGpu| g.node_id == node.id && (g.present || held.contains(g.uuid.as_str()));
+            // The attempts of a lost node have ended, and the last reading of a silent node is no present one.
+            let (is_lost, is_connected) = (lost.contains(&node.id), connected.contains(&node.id));
             for gpu in gpus.iter().filter(is_counted) {
-                let drawn = self.context.live.reading(&gpu.uuid).power_watts;
+                let drawn = self.context.live.reading(&gpu.uuid).power_watts.filter(|_| is_connected);
                 let limit = gpu.facts.power_limit_watts.map(i64::from);
-                load.add(&gpu.model, limit, held.contains(gpu.uuid.as_str()), drawn);
+                load.add(&gpu.model, limit, !is_lost && held.contains(gpu.uuid.as_str()), drawn);
             }
         }
         let shown = |(name, (budget_watts, nodes, load)): (String, (Option<i64>, u32, Load))| Rack {

@@ -3,6 +3,7 @@
 pub(crate) mod approval;
 mod dedication;
 mod diagnoses;
+mod labels;
 mod pools;
 mod rdma;
 mod release;
@@ -13,10 +14,10 @@ use berth_types::nodes::{Node, PatchNode};
 use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use futures::FutureExt;
-use std::collections::BTreeMap;
 
 use self::approval::Recorded;
 use self::diagnoses::Diagnoses;
+use self::labels::LabelChange;
 use crate::cluster::Cluster;
 use crate::leases::{Leases, node_audit};
 use crate::offerings::Offerings;
@@ -26,11 +27,6 @@ use berth_foundation::{Change, Context};
 use berth_store::nodes::{BoardOwner, NodeReport};
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
-
-/// The labels as a text: `rack=r12, switch=s1`.
-fn labels_text(labels: &BTreeMap<String, String>) -> String {
-    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
-}
 
 /// The reason why a reported board stays with its present node. `None` if it moves to the reporting node. A node
 /// without an approval takes no board from an approved node, and keeps none from it.
@@ -125,25 +121,12 @@ impl Nodes {
     /// Removal of the cordon also ends a drain.
     ///
     /// # Errors
-    /// The node does not exist, or the labels are invalid.
+    /// The node does not exist, the labels are invalid, or the node has others than those that the operator saw.
     pub async fn patch_node(&self, caller: &Caller, node: NodeId, patch: PatchNode) -> Result<Node, Problem> {
         self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
-        let PatchNode { cordoned, labels, adopt_labels, pool } = patch;
-        if let Some(labels) = &labels {
-            approval::check_labels(labels)?;
-            if adopt_labels == Some(true) {
-                let detail = "Give labels, or adopt those of the worker, not both.";
-                return Err(Problem::invalid_field("/adopt_labels", detail));
-            }
-        }
-        let has_labels = labels.is_some() || adopt_labels.is_some();
-        let label_detail = match (&labels, adopt_labels) {
-            (Some(labels), _) => labels_text(labels),
-            (None, Some(true)) => "adopted".to_owned(),
-            (None, Some(false)) => "not adopted".to_owned(),
-            (None, None) => String::new(),
-        };
-        let event = self.context.audit_event(caller, "node.labels_set", node.to_string(), label_detail);
+        let event = self.context.audit_event(caller, "node.labels_set", node.to_string(), String::new());
+        let labels = LabelChange::from_patch(&patch, event)?;
+        let PatchNode { cordoned, pool, .. } = patch;
         let cordon_event = cordoned.map(|cordoned| {
             let action = if cordoned { "node.cordoned" } else { "node.uncordoned" };
             self.context.audit_event(caller, action, node.to_string(), String::new())
@@ -151,15 +134,17 @@ impl Nodes {
         let pool = pool.map(|pool| {
             (pool, self.context.audit_event(caller, "node.pool_set", node.to_string(), String::new()))
         });
-        let found = self
+        let refusal = self
             .context
             .db
             .write(move |tx| {
-                let (labels, event, cordon_event) = (labels.clone(), event.clone(), cordon_event.clone());
-                let pool = pool.clone();
+                let (labels, cordon_event, pool) = (labels.clone(), cordon_event.clone(), pool.clone());
                 async move {
                     if store::approvals::find(tx, node).await?.is_none() {
-                        return Ok(false);
+                        return Ok(Some(Problem::not_found()));
+                    }
+                    if let Some(conflict) = labels.find_conflict(tx, node).await? {
+                        return Ok(Some(conflict));
                     }
                     if cordoned == Some(false) {
                         store::operations::delete_drain(tx, node).await?;
@@ -170,26 +155,20 @@ impl Nodes {
                     if let Some(event) = &cordon_event {
                         store::quotas::insert_audit(tx, None, event).await?;
                     }
-                    if let Some(adopts) = adopt_labels {
-                        store::approvals::set_adopts_labels(tx, node, adopts).await?;
-                    }
-                    if let Some(labels) = &labels {
-                        store::approvals::set_labels(tx, node, labels).await?;
-                    }
-                    if has_labels {
-                        store::quotas::insert_audit(tx, None, &event).await?;
-                    }
+                    labels.apply(tx, node).await?;
                     if let Some((pool, event)) = &pool {
                         pools::set_pool(tx, node, *pool, event).await?;
                     }
-                    Ok(true)
+                    Ok(None)
                 }
                 .boxed()
             })
             .await?;
+        if let Some(refusal) = refusal {
+            return Err(refusal);
+        }
         self.context.publish(Change::Boards);
-        let known =
-            if found { self.cluster.nodes(None).await?.into_iter().find(|n| n.id == node) } else { None };
+        let known = self.cluster.nodes(None).await?.into_iter().find(|n| n.id == node);
         known.ok_or_else(Problem::not_found)
     }
 }

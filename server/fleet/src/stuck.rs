@@ -97,7 +97,7 @@ pub fn find_stuck_rank(
         return Some(StuckFinding {
             cause: StuckCause::SliceUnclean,
             since: open.since,
-            help: StuckHelp::DrainNode,
+            help: StuckHelp::ResetBoard,
         });
     }
     let is_late = has_passed(open.since, thresholds.silent_s, now);
@@ -163,6 +163,8 @@ mod tests {
         let found = |open: OpenRank, now| find_stuck_rank(&open, &THRESHOLDS, at(now)).map(|f| f.cause);
         assert_eq!(found(open, 9_000), None, "it is being cleaned up");
         assert_eq!(found(OpenRank { unclean: true, ..open }, 0), Some(StuckCause::SliceUnclean));
+        let unclean = find_stuck_rank(&OpenRank { unclean: true, ..open }, &THRESHOLDS, at(0));
+        assert_eq!(unclean.map(|f| f.help), Some(StuckHelp::ResetBoard), "no other board needs a drain");
         assert_eq!(found(OpenRank { connected: false, ..open }, 120), None);
         assert_eq!(found(OpenRank { connected: false, ..open }, 121), Some(StuckCause::AttemptWithoutNode));
         assert_eq!(found(OpenRank { clean: true, ..open }, 121), Some(StuckCause::LogMissing));

@@ -89,9 +89,10 @@ pub struct NodeFacts {
     pub open: bool,
     /// True if the worker is not connected and the node is not cordoned. The worker is expected to return.
     pub away: bool,
-    /// True if the worker disconnected a short time ago and is expected to reconnect. Held starts count on
-    /// the node.
+    /// True if the worker disconnected a moment ago and is expected back. Held starts count on the node.
     pub awaited: bool,
+    /// True if the node is lost: the attempts that hold its devices have ended.
+    pub lost: bool,
     /// The time at which a drain stops the runs on the node.
     pub drains_by: Option<Timestamp>,
     /// True if the node can run images.
@@ -179,6 +180,11 @@ pub struct Node {
 }
 
 impl Node {
+    /// The runs on the node. Those of a lost node have ended, although they hold their devices until its return.
+    pub fn runs(&self) -> &[Rank] {
+        if self.facts.lost { &[] } else { &self.ranks }
+    }
+
     /// A copy of the node with a connected worker.
     pub fn opened(&self) -> Self {
         let facts = NodeFacts { open: true, ..self.facts.clone() };

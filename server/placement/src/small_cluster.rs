@@ -25,6 +25,7 @@ pub fn cluster(nodes: u32) -> Cluster {
             open: true,
             away: false,
             awaited: false,
+            lost: false,
             drains_by: None,
             images: true,
             rdma_boards: 0,

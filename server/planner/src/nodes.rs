@@ -79,6 +79,8 @@ pub(super) struct ReadNodes {
     /// The numbers of boards of the last reports.
     present: HashMap<NodeId, u32>,
     drains_by: HashMap<NodeId, Timestamp>,
+    /// The nodes whose attempts have ended without their workers.
+    lost: HashSet<NodeId>,
 }
 
 /// The number of a node's boards if it has an active RDMA port; 0 without one.
@@ -105,6 +107,7 @@ fn networks(row: &StoredNode, now: Timestamp) -> NodeNetworks {
 pub(super) async fn read_nodes(tx: &mut Tx<'_>) -> Result<ReadNodes, StoreError> {
     let drains = store::operations::list_drains(tx).await?;
     let drains_by = drains.into_iter().filter_map(|row| Some((row.node_id, row.deadline_at?))).collect();
+    let lost = store::leases::list_lost(tx).await?;
     let mut boards: HashMap<NodeId, Vec<GpuFacts>> = HashMap::new();
     let mut present: HashMap<NodeId, u32> = HashMap::new();
     for gpu in store::nodes::list_gpus(tx).await? {
@@ -121,7 +124,7 @@ pub(super) async fn read_nodes(tx: &mut Tx<'_>) -> Result<ReadNodes, StoreError>
     }
     // A node without an approval is no fact: the engine would count its boards for requests that no node fits.
     let rows = store::nodes::list_approved(tx).await?;
-    Ok(ReadNodes { rows, boards, present, drains_by })
+    Ok(ReadNodes { rows, boards, present, drains_by, lost: lost.into_iter().collect() })
 }
 
 /// The facts of read nodes at the time `now`. `connected` are the nodes with a connected worker, `awaited` those whose
@@ -132,7 +135,7 @@ pub(super) fn node_facts(
     connected: &HashSet<NodeId>,
     awaited: &HashSet<NodeId>,
 ) -> Vec<Fact> {
-    let ReadNodes { rows, mut boards, present, drains_by } = nodes;
+    let ReadNodes { rows, mut boards, present, drains_by, lost } = nodes;
     let node = |row: StoredNode| {
         let label = |name: &str| row.labels.get(name).map(|value| value.as_str().into());
         let facts = NodeFacts {
@@ -140,6 +143,7 @@ pub(super) fn node_facts(
             open: !row.cordoned && connected.contains(&row.id),
             away: !row.cordoned && !connected.contains(&row.id),
             awaited: !row.cordoned && awaited.contains(&row.id),
+            lost: lost.contains(&row.id),
             drains_by: drains_by.get(&row.id).copied(),
             images: row.images,
             rdma_boards: rdma_boards(&row, present.get(&row.id).copied()),

@@ -45,7 +45,7 @@ struct ModelUses {
 }
 
 /// The expected end of the use of a device; `None` if it is unknown.
-fn expected_end(row: &HeldAllocation, now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn expected_end(row: &HeldAllocation, now: Timestamp) -> Option<Timestamp> {
     if row.allocation.unclean.is_some() {
         return None;
     }

@@ -22,6 +22,7 @@ use crate::Reservations;
 
 use crate::charges::posting;
 use crate::checks::{check_before_booking, check_confirmation, quote_used, window_cost};
+use crate::obstacle::refuse_maintenance;
 use crate::{board_milli, span, stored_quote_request};
 use berth_foundation::{Caller, Change, Context, Right, fault, idempotency};
 use berth_jobs::planner::bookings::{self, booking_id, is_free, maintenance_org, stored_places};
@@ -440,6 +441,11 @@ impl Reservations {
         let is_requested = |uuid: &String| input.gpus.is_empty() || input.gpus.contains(uuid);
         let chosen: Vec<_> =
             boards.iter().filter(|g| g.node_id == input.node && g.present && is_requested(&g.uuid)).collect();
+        if chosen.is_empty() && input.gpus.is_empty() {
+            let detail =
+                "No approved node with boards has this id. GET /api/v1/operator/nodes lists the nodes.";
+            return Err(Problem::invalid_field("/node", detail));
+        }
         if chosen.is_empty() || (!input.gpus.is_empty() && chosen.len() != input.gpus.len()) {
             let detail = "The node has no such board. GET /api/v1/operator/nodes lists the boards.";
             return Err(Problem::invalid_field("/gpus", detail));
@@ -479,8 +485,7 @@ impl Reservations {
         drop(reading);
         self.context.publish(Change::Reservations);
         if !done? {
-            let detail = "The boards are reserved or possibly in use at that time. Nothing was planned. Choose a later time, or wait for the end of the running jobs.";
-            return Err(Problem::conflict("maintenance.in_use", "Boards not free", detail));
+            return Err(refuse_maintenance(&self.context, &chosen, (from, until), now).await?);
         }
         self.show_reservation(id).await
     }

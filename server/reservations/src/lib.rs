@@ -9,6 +9,7 @@ mod change;
 mod charges;
 mod checks;
 mod confirm;
+mod obstacle;
 pub mod routes;
 mod show;
 pub mod tick;

@@ -94,6 +94,7 @@ const STATUSES: &[(u16, &[&str])] = &[
             "node.boards_changed",
             "node.connected",
             "node.in_use",
+            "node.labels_changed",
             "operators.account",
             "operators.last_owner",
             "org.work_elsewhere",

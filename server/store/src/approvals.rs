@@ -84,6 +84,13 @@ pub async fn spend_terms(tx: &mut Tx<'_>, node: NodeId) -> Result<(), StoreError
     exec!(tx, "UPDATE nodes SET terms = '{}' WHERE id = $1", node).map(|_| ())
 }
 
+/// Finds the labels of a node that count.
+pub async fn find_labels(tx: &mut Tx<'_>, node: NodeId) -> Result<BTreeMap<String, String>, StoreError> {
+    let sql = "SELECT labels, id AS row_id FROM nodes WHERE id = $1";
+    let found = find!(tx, (JsonColumn<BTreeMap<String, String>>,), sql, node)?;
+    Ok(found.map(|(labels,)| labels.0).unwrap_or_default())
+}
+
 /// Replaces the labels of a node that count. Reports do not change them afterwards.
 pub async fn set_labels(
     tx: &mut Tx<'_>,
@@ -105,6 +112,12 @@ pub async fn set_adopts_labels(tx: &mut Tx<'_>, node: NodeId, adopts: bool) -> R
 /// Deletes the boards that a node no longer reports. Only for a node without an approval: no job ever ran there.
 pub async fn forget_missing_boards(tx: &mut Tx<'_>, node: NodeId) -> Result<(), StoreError> {
     exec!(tx, "DELETE FROM gpus WHERE node_id = $1 AND NOT present", node).map(|_| ())
+}
+
+/// True if a node with this id was removed. It never got work, so nothing of it is on its host.
+pub async fn was_removed(tx: &mut Tx<'_>, node: &str) -> Result<bool, StoreError> {
+    let sql = "SELECT subject FROM audit_events WHERE subject = $1 AND action = 'node.removed' LIMIT 1";
+    Ok(!list!(tx, (String,), sql, node)?.is_empty())
 }
 
 /// Deletes a node without an approval, with its boards, certificates and unused join tokens.

@@ -46,6 +46,8 @@ pub struct StoredBoardNotice {
     pub quarantine_code: Option<String>,
     pub quarantined_at: Option<Timestamp>,
     pub silent: Option<String>,
+    /// True for a board beyond those of its node's approval.
+    pub awaits_approval: bool,
 }
 
 /// A task of an operator for a board.
@@ -90,8 +92,9 @@ pub async fn list_out_of_service(
     limit: i64,
 ) -> Result<Vec<StoredBoardNotice>, StoreError> {
     let sql = "SELECT g.uuid, g.node_id, n.name AS node_name, g.idx, g.quarantined, g.quarantine_code, \
-               g.quarantined_at, g.silent FROM gpus g JOIN nodes n ON n.id = g.node_id \
-               WHERE g.present = $1 AND (g.quarantined IS NOT NULL OR g.silent IS NOT NULL) \
+               g.quarantined_at, g.silent, g.awaits_approval FROM gpus g JOIN nodes n ON n.id = g.node_id \
+               WHERE g.present = $1 AND (g.quarantined IS NOT NULL OR g.silent IS NOT NULL \
+               OR (g.awaits_approval = $1 AND n.approved_at IS NOT NULL)) \
                ORDER BY CASE WHEN g.quarantine_code = $2 THEN 1 ELSE 0 END, COALESCE(g.quarantined_at, 0) DESC, g.uuid \
                LIMIT $3";
     list!(tx, StoredBoardNotice, sql, true, mode_code, limit)
@@ -171,6 +174,12 @@ pub async fn set_task(
 /// Cancels the open task of a board.
 pub async fn cancel_task(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<(), StoreError> {
     let sql = "UPDATE gpus SET task_done = task_number, task_kind = NULL WHERE uuid = $1 AND task_number > task_done";
+    exec!(tx, sql, gpu_uuid).map(|_| ())
+}
+
+/// Removes the result of the latest task of a board.
+pub async fn forget_result(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<(), StoreError> {
+    let sql = "UPDATE gpus SET task_kind = NULL WHERE uuid = $1 AND task_number <= task_done";
     exec!(tx, sql, gpu_uuid).map(|_| ())
 }
 

@@ -45,6 +45,12 @@ pub async fn list_nodes(tx: &mut Tx<'_>) -> Result<Vec<StoredNodeLease>, StoreEr
     list!(tx, StoredNodeLease, sql)
 }
 
+/// Lists the lost nodes.
+pub async fn list_lost(tx: &mut Tx<'_>) -> Result<Vec<NodeId>, StoreError> {
+    let rows = list!(tx, (NodeId,), "SELECT id FROM nodes WHERE lost_at IS NOT NULL ORDER BY id")?;
+    Ok(rows.into_iter().map(|(id,)| id).collect())
+}
+
 pub async fn find_node(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<StoredNodeLease>, StoreError> {
     let sql = "SELECT id, name, leased, last_seen_at, lost_at, lost_reason FROM nodes WHERE id = $1";
     find!(tx, StoredNodeLease, sql, node)

@@ -339,6 +339,17 @@ async fn a_removed_node_is_gone_with_its_certificate() {
         let other = setup.join("quay", json!({"approve": true})).await;
         setup.report(other, &["GPU-S"]).await;
         assert_eq!(setup.node(other).await["gpus"][0]["uuid"], "GPU-S", "{engine}");
+        let details = setup.details("node.removed", node).await;
+        assert_eq!(details, ["Node stranger. Boards: GPU-S (A30-24GB)."], "{engine}");
+        // Its host is new for the portal, unlike that of a present or a foreign node.
+        let made = setup.token(json!({"approve": true})).await.expect(201);
+        let secret = made["secret"].as_str().unwrap();
+        for former in [other.to_string(), "node_00000000000000000000000009".to_owned()] {
+            let refused = setup.t.portal.enrolment.join(secret, "stranger", &csr, Some(&former)).await;
+            assert_eq!(refused.err().map(|problem| problem.status), Some(403), "{engine} {former}");
+        }
+        let joined = setup.t.portal.enrolment.join(secret, "stranger", &csr, Some(&former)).await;
+        assert!(joined.is_ok_and(|joined| joined.node != node), "{engine}: the host joins anew");
     }
 }
 
@@ -357,6 +368,14 @@ async fn a_board_beyond_the_approval_waits_for_one_of_its_own() {
         let board = format!("/orgs/{}/boards/GPU-B", setup.org);
         let seen = setup.t.get(&setup.ada, &board).await.expect(200);
         assert_eq!(seen["state"], "quarantined", "{engine} {seen}");
+        let overview = setup.t.get(&setup.operator, "/operator/overview").await.expect(200);
+        let cluster = &overview["cluster"];
+        let notice = &cluster["board_notices"][0];
+        assert_eq!(
+            (&cluster["boards_out_of_service"], &notice["gpu_uuid"], &notice["awaits_approval"]),
+            (&json!(1), &json!("GPU-B"), &json!(true)),
+            "{engine} {cluster}"
+        );
         let path = "/operator/gpus/GPU-B/approve";
         setup.t.post(&setup.ada, path, Value::Null).await.problem(404, "object.not_found");
         let approved = setup.t.post(&setup.operator, path, Value::Null).await.expect(200);
@@ -422,9 +441,21 @@ async fn reported_labels_count_only_after_their_adoption() {
         assert_eq!(details, ["not adopted", "adopted", "rack=r7"], "{engine}");
         setup.report_in(node, "r4", &["GPU-1"]).await;
         assert_eq!(rack().await, "r3", "{engine}: the present labels stay");
+        let stale = json!({"labels": {"zone": "z"}, "seen_labels": {"rack": "r7"}, "cordoned": true});
+        let refused = patch(stale).await.problem(409, "node.labels_changed");
+        assert!(refused["detail"].as_str().unwrap().contains("rack=r3"), "{engine} {refused}");
+        let kept = setup.node(node).await;
+        assert_eq!(
+            (&kept["labels"], &kept["state"]),
+            (&json!({"rack": "r3"}), &json!("unreachable")),
+            "{engine}"
+        );
+        let set = patch(json!({"labels": {"rack": "r3"}, "seen_labels": {"rack": "r3"}})).await.expect(200);
+        assert_eq!(set["labels"], json!({"rack": "r3"}), "{engine}");
         for wrong in [
             json!({"labels": {"": "x"}}),
             json!({"labels": {"rack": "a\nb"}}),
+            json!({"labels": {}, "seen_labels": {"rack": ""}}),
             json!({"labels": {"rack": "r1"}, "adopt_labels": true}),
         ] {
             patch(wrong).await.problem(422, "request.invalid");

@@ -126,6 +126,41 @@ async fn a_reset_waits_for_an_empty_board_and_a_failed_one_keeps_it_out_of_servi
 }
 
 #[tokio::test]
+async fn a_check_replaces_no_reset_and_no_change_of_the_mode() {
+    for (engine, db, _location) in engines("board_check_waits").await {
+        let setup = IdlePortal::on(db).await;
+        send_health(&setup, 1, healthy(GPU)).await;
+        for (action, body, kind) in
+            [("reset", Value::Null, "reset"), ("mode", json!({"mig": true}), "mig_on")]
+        {
+            post_to_gpu(&setup, action, body.clone()).await.expect(200);
+            let refused = post_to_gpu(&setup, "check", Value::Null).await.problem(409, "gpu.resetting");
+            let detail = refused["detail"].as_str().unwrap();
+            assert!(detail.ends_with("Release the board to cancel it."), "{engine} {detail}");
+            let again = post_to_gpu(&setup, "mode", json!({"mig": true})).await;
+            assert_eq!(again.problem(409, "gpu.quarantined")["detail"], detail, "{engine}");
+            assert_eq!(board(&setup).await["task"], json!({"kind": kind}), "{engine}: it still waits");
+            let task = setup.t.portal.health.board_tasks(node(1)).await.unwrap().remove(0);
+            let failed = BoardReport { done: done(task.number, false, "It is in use."), ..healthy(GPU) };
+            send_health(&setup, 1, failed).await;
+            // After its failure nothing waits.
+            post_to_gpu(&setup, "check", Value::Null).await.expect(200);
+            post_to_gpu(&setup, "release", Value::Null).await.expect(200);
+        }
+        assert_eq!(count_audit_events(&setup, "gpu.check_asked").await, 2, "{engine}");
+
+        // A result from before a fault is not shown beside it.
+        post_to_gpu(&setup, "check", Value::Null).await.expect(200);
+        let task = setup.t.portal.health.board_tasks(node(1)).await.unwrap().remove(0);
+        let failed = BoardReport { done: done(task.number, false, "It is in use."), ..healthy(GPU) };
+        send_health(&setup, 1, failed).await;
+        assert_eq!(board(&setup).await["task"]["words"], "It is in use.", "{engine}");
+        send_health(&setup, 1, faulty(10, "XID 79")).await;
+        assert_eq!(board(&setup).await["task"], Value::Null, "{engine}");
+    }
+}
+
+#[tokio::test]
 async fn linked_boards_are_reset_together_after_the_end_of_all_their_jobs() {
     for (engine, db, _location) in engines("board_reset_group").await {
         let setup = IdlePortal::on(db).await;

@@ -53,7 +53,8 @@ async fn networks_are_named_checked_and_kept_while_a_policy_names_them() {
             let refused = setup.put_network("bad", &[bad]).await.problem(422, "request.invalid");
             assert_eq!(refused["errors"][0]["pointer"], "/ranges/0", "{engine} {bad}");
         }
-        setup.put_network("No", &["10.8.0.0/16"]).await.problem(404, "object.not_found");
+        let refused = setup.put_network("No", &["10.8.0.0/16"]).await.problem(422, "request.invalid");
+        assert_eq!(refused["errors"][0]["pointer"], "/name", "{engine}");
         let path = "/operator/networks/storage";
         setup.t.call(&setup.ada, "DELETE", path, Value::Null).await.problem(404, "object.not_found");
 

@@ -16,14 +16,20 @@ async fn maintenance_keeps_boards_free_and_the_calendar_hides_foreign_names() {
     let free = if taken == json!(node(1)) { json!(node(2)) } else { json!(node(1)) };
     let plan = |node: &Value, from: Timestamp, until: Timestamp| json!({"node": node, "starts_at": from, "ends_at": until, "reason": "New driver"});
     let post = |body: Value| setup.t.post(&setup.operator, "/operator/reservations", body);
-    post(plan(&taken, setup.at(DAY + HOUR), setup.at(DAY + 2 * HOUR)))
-        .await
-        .problem(409, "maintenance.in_use");
+    let refused = post(plan(&taken, setup.at(DAY + HOUR), setup.at(DAY + 2 * HOUR))).await;
+    let refused = refused.problem(409, "maintenance.in_use");
+    let until = setup.at(2 * DAY).minute();
+    let text = format!(" is reserved by lab as training week until {until}.");
+    assert!(refused["detail"].as_str().unwrap().contains(&text), "{refused}");
     let window = post(plan(&free, setup.at(DAY), setup.at(DAY + 2 * HOUR))).await.expect(201);
     assert_eq!((&window["kind"], window["devices"].as_array().unwrap().len()), (&json!("maintenance"), 2));
-    post(plan(&json!("node_00000000000000000000000000"), setup.at(DAY), setup.at(2 * DAY)))
-        .await
-        .problem(422, "request.invalid");
+    let again = post(plan(&free, setup.at(DAY + HOUR), setup.at(3 * DAY))).await;
+    let again = again.problem(409, "maintenance.in_use");
+    assert!(again["detail"].as_str().unwrap().contains("in maintenance (New driver) until"), "{again}");
+    let unknown = json!("node_00000000000000000000000000");
+    let unknown =
+        post(plan(&unknown, setup.at(DAY), setup.at(2 * DAY))).await.problem(422, "request.invalid");
+    assert_eq!(unknown["errors"][0]["pointer"], "/node", "{unknown}");
     setup
         .t
         .post(&setup.ada, "/operator/reservations", plan(&free, setup.at(3 * DAY), setup.at(4 * DAY)))

@@ -330,6 +330,54 @@ async fn placements_stay_within_the_power_budget_of_a_rack() {
     }
 }
 
+#[tokio::test]
+async fn a_lost_node_draws_no_power_of_its_rack() {
+    for (engine, db, _location) in engines("lost_rack").await {
+        let mut setup = IdlePortal::on(db).await;
+        for n in 1..=2 {
+            report(&setup, n, "550", json!({"rack": "r12"})).await;
+        }
+        let path = "/operator/racks/r12";
+        put(&setup.t, &setup.operator, path, json!({"budget_watts": 2_000})).await.expect(204);
+        let (first, second) = (submit(&setup, json!({"count": 2})).await, submit(&setup, json!({})).await);
+        schedule_all(&setup).await;
+        assert_eq!(job(&setup, &second).await["state"], "queued", "{engine}");
+        let lost = job(&setup, &first).await["devices"][0]["node"].as_str().unwrap().to_owned();
+        let place = usize::from(lost != node(1).to_string());
+        drop(setup.sessions.remove(place));
+        schedule_all(&setup).await;
+        assert_eq!(job(&setup, &second).await["state"], "queued", "{engine}: the first may still run");
+        let watts =
+            async || items(&setup.t, &setup.operator, "/operator/racks").await[0]["counted_watts"].clone();
+        assert_eq!(watts().await, 1_400, "{engine}");
+        let declare = format!("/operator/nodes/{lost}/lost");
+        setup.t.post(&setup.operator, &declare, Value::Null).await.expect(200);
+        assert_eq!(watts().await, 0, "{engine}");
+        schedule_all(&setup).await;
+        assert_eq!(job(&setup, &second).await["state"], "assigned", "{engine}");
+        assert_eq!(watts().await, 700, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_power_budget_needs_the_name_of_a_rack() {
+    for (engine, db, _location) in engines("rack_names").await {
+        let setup = IdlePortal::on(db).await;
+        let long = "r".repeat(64);
+        for name in ["%20", "%C2%A0%20", "a%0Ab", long.as_str()] {
+            let path = format!("/operator/racks/{name}");
+            let reply = put(&setup.t, &setup.operator, &path, json!({"budget_watts": 2_000})).await;
+            reply.problem(422, "request.invalid");
+            setup
+                .t
+                .call(&setup.operator, "DELETE", &path, Value::Null)
+                .await
+                .problem(404, "object.not_found");
+        }
+        assert!(items(&setup.t, &setup.operator, "/operator/racks").await.is_empty(), "{engine}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_see_the_loops_of_the_portal() {
     let setup = WorkerPortal::open().await;

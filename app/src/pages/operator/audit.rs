@@ -175,7 +175,7 @@ fn table(events: RwSignal<Vec<AuditEvent>>, currency: StoredValue<String>) -> An
 }
 
 /// Returns the subject of an event, as a link if it has a page.
-fn subject(event: &AuditEvent) -> AnyView {
+pub fn subject(event: &AuditEvent) -> AnyView {
     let id = event.subject.clone();
     if id == "default" {
         return match event.action.as_str() {

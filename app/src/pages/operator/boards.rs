@@ -15,7 +15,7 @@ use std::future::Future;
 use berth_types::diagnosis::NodeDiagnosis;
 use berth_types::health::{GpuHealth, GpuTaskKind};
 use berth_types::ids::NodeId;
-use berth_types::nodes::NodeOrg;
+use berth_types::nodes::{Node, NodeMaintenance, NodeOrg};
 use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::rdma::RdmaPort;
@@ -36,6 +36,7 @@ use self::tasks::latest_task;
 use self::verdict::{Verdict, banner};
 use super::super::org_data::object_view;
 use super::super::parts::{Call, CallProblem, every_visible, ready};
+use super::nodes::aside::maintenance_line;
 use super::{is_operator, may};
 use crate::api;
 use crate::api::Answer;
@@ -51,6 +52,7 @@ struct Loaded {
     /// The organization to which the node is dedicated.
     dedicated_to: Option<NodeOrg>,
     gpus: Vec<GpuHealth>,
+    maintenance: Option<NodeMaintenance>,
     rdma_ports: Vec<RdmaPort>,
     diagnosis: NodeDiagnosis,
 }
@@ -63,8 +65,8 @@ fn load(node: Option<NodeId>) -> impl Future<Output = Answer<Loaded>> + Send + '
         // Other text than an id is not found.
         let Some((node, gpus, known, diagnosis)) = calls else { return Err(Problem::not_found()) };
         let (gpus, known, diagnosis) = try_join!(gpus, known, diagnosis)?;
-        let (name, dedicated_to, rdma_ports) = (known.name, known.dedicated_to, known.rdma_ports);
-        Ok(Loaded { node, name, dedicated_to, gpus: gpus.items, rdma_ports, diagnosis })
+        let Node { name, dedicated_to, maintenance, rdma_ports, .. } = known;
+        Ok(Loaded { node, name, dedicated_to, gpus: gpus.items, maintenance, rdma_ports, diagnosis })
     }
 }
 
@@ -179,7 +181,10 @@ fn poll(state: BoardsState) {
 
 #[component]
 fn NodeBoards(loaded: Loaded) -> impl IntoView {
-    let Loaded { node, name, dedicated_to, gpus, rdma_ports, diagnosis } = loaded;
+    let Loaded { node, name, dedicated_to, gpus, maintenance, rdma_ports, diagnosis } = loaded;
+    let maintenance = maintenance.map(|maintenance| {
+        view! { <p>{maintenance_line(&maintenance)} ". No other work starts there."</p> }
+    });
     let dedicated = dedicated_to.map(|org| {
         let text = format!(
             "Dedicated to {}: no other organization has jobs, reservations or data on the node.",
@@ -204,6 +209,7 @@ fn NodeBoards(loaded: Loaded) -> impl IntoView {
             <CallProblem call=state.call beside_fields=&[]/>
             <Confirm state=state/>
             {dedicated}
+            {maintenance}
             <HostChecks diagnosis=diagnosis/>
             <p class="quiet">
                 "Temperature, power and utilization are the latest readings. The page of a board has charts of the last 24 hours, its jobs and its events."

@@ -163,6 +163,12 @@ fn rack_row(rack: &Rack, remove: impl Fn(String) + 'static, ready: ReadSignal<bo
         counted(usize::try_from(rack.boards).unwrap_or(0), "board", "boards"),
         counted(usize::try_from(rack.nodes).unwrap_or(0), "node", "nodes")
     );
+    let unused = (rack.nodes == 0).then(|| {
+        view! {
+            " " <span class="tag tag--warn">"no node"</span>
+            <span class="table__sub">"No node has this label, so the budget limits nothing."</span>
+        }
+    });
     let measured = kilowatts(rack.drawn_watts);
     let unread = (rack.unread > 0).then(|| {
         let unread = usize::try_from(rack.unread).unwrap_or(0);
@@ -194,7 +200,7 @@ fn rack_row(rack: &Rack, remove: impl Fn(String) + 'static, ready: ReadSignal<bo
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}</th>
-            <td role="cell" data-label="Boards">{boards}</td>
+            <td role="cell" data-label="Boards">{boards}{unused}</td>
             <td role="cell" class="num" data-label="Measured power">{measured}{unread}</td>
             <td role="cell" class="num" data-label="Allocated power">{allocated_text(rack)}{over}{unknown}</td>
             <td role="cell" class="num" data-label="Maximum power">{kilowatts(rack.most_watts as f64)}</td>
@@ -246,7 +252,7 @@ fn Racks(racks: Vec<Rack>) -> impl IntoView {
         <section class="section">
             <div class="section__head"><h2>"Racks"</h2></div>
             <p class="prose">
-                "The node label rack assigns a node to a rack. Allocated power is the sum of the power limits of all boards in use; a job waits if it would exceed the budget of its rack."
+                "The node label rack assigns a node to a rack. Allocated power is the sum of the power limits of all boards in use; a job waits if it would exceed the budget of its rack. A budget belongs to the name of a rack: for another name of a rack, set the budget of the new name first."
             </p>
             <CallProblem call=refresh beside_fields=&[]/>
             <div class="empty" hidden=move || !none()>

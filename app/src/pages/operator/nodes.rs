@@ -3,7 +3,7 @@
 
 mod add;
 mod approval;
-mod aside;
+pub mod aside;
 mod classes;
 mod dedication;
 mod dialog;
@@ -25,7 +25,7 @@ use leptos_router::hooks::use_query_map;
 
 use self::add::AddNode;
 use self::approval::{ApprovalState, WaitingNodes};
-use self::aside::{ReleaseDialog, aside_banner};
+use self::aside::{ReleaseDialog, aside_banner, state_lines};
 use self::classes::{StorageClasses, host_mounts_text};
 use self::dedication::{DedicationDialog, dedication_text};
 use self::dialog::{NodeDialog, replace};
@@ -375,7 +375,7 @@ fn row(
     view! {
         <tr role="row">
             <th role="rowheader" scope="row"><a href=boards>{name}</a>{tags}{dedicated}{pool}{labels}</th>
-            <td role="cell" class="table__state" data-label="State"><NodeBadge state=node.state/></td>
+            <td role="cell" class="table__state" data-label="State"><NodeBadge state=node.state/>{state_lines(node)}</td>
             <td role="cell" data-label="Boards">{boards_text(node)}{nvlink}</td>
             <td role="cell" data-label="In use">{in_use(node)}</td>
             <td role="cell" data-label="Driver">{driver}</td>

@@ -99,6 +99,7 @@ fn remedy_link(stuck: &Stuck) -> (String, &'static str) {
     match stuck.help {
         StuckHelp::StopJob => (format!("/operator/jobs?org={}&node={}", stuck.org, stuck.node), "Show jobs"),
         StuckHelp::SeeNode | StuckHelp::DrainNode => ("/operator/nodes".to_owned(), "Show nodes"),
+        StuckHelp::ResetBoard => (format!("/operator/nodes/{}", stuck.node), "Show boards"),
     }
 }
 
@@ -108,10 +109,12 @@ fn row(stuck: &Stuck) -> AnyView {
     let org = stuck.org_name.clone();
     let node = stuck.node_name.clone();
     let (path, label) = remedy_link(stuck);
+    let elsewhere = (stuck.over && !stuck.state.ended())
+        .then(|| view! { <span class="table__sub">"without this attempt"</span> });
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name} " of " {org}<span class="table__sub mono">{below}</span></th>
-            <td role="cell" class="table__state" data-label="State"><StateBadge state=stuck.state/></td>
+            <td role="cell" class="table__state" data-label="State"><StateBadge state=stuck.state/>{elsewhere}</td>
             <td role="cell" data-label="Node">{node}</td>
             <td role="cell" class="nowrap" data-label="Since"><When at=stuck.since/></td>
             <td role="cell" class="table__lead" data-label="Cause">{stuck.cause.text()}</td>

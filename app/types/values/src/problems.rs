@@ -67,6 +67,7 @@ pub const CODES: &[&str] = &[
     "node.boards_changed",
     "node.connected",
     "node.in_use",
+    "node.labels_changed",
     "object.not_found",
     "operators.account",
     "operators.last_owner",

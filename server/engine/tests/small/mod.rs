@@ -33,6 +33,7 @@ pub fn node(n: u128, model: &str, boards: usize) -> NodeFacts {
         open: true,
         away: false,
         awaited: false,
+        lost: false,
         drains_by: None,
         images: true,
         rdma_boards: 0,

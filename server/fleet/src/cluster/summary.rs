@@ -11,6 +11,7 @@ use berth_types::overview::{
 };
 use berth_types::problems::Problem;
 
+use super::maintenance::{BookedBoards, read_booked};
 use super::{Cluster, foreign_instances, instance, node_state};
 use crate::reports::{MODE_CHANGE, UNKNOWN_FAULT};
 use berth_foundation::Caller;
@@ -42,12 +43,21 @@ fn largest_profile(board: &Board, live: &[Instance]) -> Option<(u32, String)> {
 }
 
 impl Tally {
-    fn add(&mut self, gpu: &StoredGpu, held: &[&StoredAllocation], is_ready: bool) {
+    fn add(
+        &mut self,
+        gpu: &StoredGpu,
+        held: &[&StoredAllocation],
+        (is_ready, booked): (bool, &BookedBoards),
+    ) {
         self.boards += 1;
-        if !is_ready || gpu.quarantined.is_some() {
+        if !is_ready || gpu.quarantined.is_some() || booked.maintained.contains(&gpu.uuid) {
             return;
         }
         self.usable += 1;
+        // A present reservation has the board for its own jobs.
+        if booked.reserved.contains(&gpu.uuid) {
+            return;
+        }
         let foreign = foreign_instances(gpu);
         if held.is_empty() && foreign.is_empty() && berth_mig::is_usable_whole(&gpu.model, gpu.mig_enabled) {
             self.free += 1;
@@ -63,8 +73,14 @@ impl Tally {
     }
 }
 
-/// The capacity of the reported boards by model. `ready` has the nodes that take new work.
-fn capacity(gpus: &[StoredGpu], held: &[StoredAllocation], ready: &HashSet<NodeId>) -> Vec<ModelCapacity> {
+/// The capacity of the reported boards by model. `ready` has the nodes that take new work, `booked` the boards of
+/// present windows.
+fn capacity(
+    gpus: &[&StoredGpu],
+    held: &[StoredAllocation],
+    ready: &HashSet<NodeId>,
+    booked: &BookedBoards,
+) -> Vec<ModelCapacity> {
     let mut by_board: HashMap<&str, Vec<&StoredAllocation>> = HashMap::new();
     for row in held {
         by_board.entry(row.gpu_uuid.as_str()).or_default().push(row);
@@ -72,7 +88,7 @@ fn capacity(gpus: &[StoredGpu], held: &[StoredAllocation], ready: &HashSet<NodeI
     let mut models: BTreeMap<&str, Tally> = BTreeMap::new();
     for gpu in gpus.iter().filter(|gpu| gpu.present) {
         let held = by_board.get(gpu.uuid.as_str()).map(Vec::as_slice).unwrap_or_default();
-        models.entry(gpu.model.as_str()).or_default().add(gpu, held, ready.contains(&gpu.node_id));
+        models.entry(gpu.model.as_str()).or_default().add(gpu, held, (ready.contains(&gpu.node_id), booked));
     }
     let capacity = |(model, tally): (&str, Tally)| ModelCapacity {
         model: model.to_owned(),
@@ -89,9 +105,13 @@ const fn needs_notice(state: NodeState) -> bool {
 }
 
 /// The nodes that need a notice, by their state or as perhaps copied: their number, and the first of them in the order of
-/// `rows`.
-fn notices(rows: &[(StoredNode, NodeState)]) -> (u64, Vec<NodeNotice>) {
-    let all = || rows.iter().filter(|(row, state)| needs_notice(*state) || row.suspect.is_some());
+/// `rows`. `gone` has the lost nodes with a revoked certificate.
+fn notices(rows: &[(StoredNode, NodeState)], gone: &HashSet<NodeId>) -> (u64, Vec<NodeNotice>) {
+    let needs = |row: &StoredNode, state: NodeState| {
+        row.suspect.is_some() || (needs_notice(state) && !gone.contains(&row.id))
+    };
+    let found: Vec<&(StoredNode, NodeState)> =
+        rows.iter().filter(|(row, state)| needs(row, *state)).collect();
     let notice = |(row, state): &(StoredNode, NodeState)| NodeNotice {
         node: row.id,
         name: row.name.clone(),
@@ -99,19 +119,25 @@ fn notices(rows: &[(StoredNode, NodeState)]) -> (u64, Vec<NodeNotice>) {
         may_be_copied: row.suspect.is_some(),
         last_seen_at: row.last_seen_at,
     };
-    (count(all().count()), all().take(OVERVIEW_ITEMS).map(notice).collect())
+    (count(found.len()), found.into_iter().take(OVERVIEW_ITEMS).map(notice).collect())
 }
 
 fn board_notice(row: StoredBoardNotice) -> BoardNotice {
     let code = row.quarantined.is_some().then_some(row.quarantine_code);
+    let awaits_approval = row.awaits_approval && code.is_none() && row.silent.is_none();
+    let reason = match row.quarantined.or(row.silent) {
+        None if awaits_approval => "The node reported the board after its approval.".to_owned(),
+        reason => reason.unwrap_or_default(),
+    };
     BoardNotice {
         node: row.node_id,
         node_name: row.node_name,
         gpu_uuid: row.uuid,
         index: u32::try_from(row.idx).unwrap_or(0),
         code: code.map(|code| code.unwrap_or_else(|| UNKNOWN_FAULT.to_owned())),
-        reason: row.quarantined.or(row.silent).unwrap_or_default(),
+        reason,
         since: row.quarantined_at,
+        awaits_approval,
     }
 }
 
@@ -137,7 +163,15 @@ impl Cluster {
         let ready: HashSet<NodeId> = in_state(NodeState::Ready).map(|(row, _)| row.id).collect();
         let states =
             NodeState::ALL.map(|state| NodeCount { state, nodes: count(in_state(state).count()) }).to_vec();
-        let (notice_count, notices) = notices(&rows);
+        // The loss of these nodes is settled: their attempts have ended, and their certificates are revoked.
+        let lost = store::leases::list_lost(&mut tx).await?;
+        let gone: HashSet<NodeId> = in_state(NodeState::Unreachable)
+            .filter(|(row, _)| row.certified_until.is_none() && lost.contains(&row.id))
+            .map(|(row, _)| row.id)
+            .collect();
+        let (notice_count, notices) = notices(&rows, &gone);
+        let gpus: Vec<&StoredGpu> = gpus.iter().filter(|gpu| !gone.contains(&gpu.node_id)).collect();
+        let booked = read_booked(&mut tx, self.context.now()).await?;
         let out_of_service = gpus.iter().filter(|gpu| gpu.present && gpu.quarantined.is_some()).count();
         let limit = i64::try_from(OVERVIEW_ITEMS).unwrap_or(i64::MAX);
         let board_notices = store::health::list_out_of_service(&mut tx, MODE_CHANGE, limit).await?;
@@ -146,8 +180,12 @@ impl Cluster {
             notice_count,
             notices,
             boards_out_of_service: count(out_of_service),
-            board_notices: board_notices.into_iter().map(board_notice).collect(),
-            capacity: capacity(&gpus, &held, &ready),
+            board_notices: board_notices
+                .into_iter()
+                .filter(|row| !gone.contains(&row.node_id))
+                .map(board_notice)
+                .collect(),
+            capacity: capacity(&gpus, &held, &ready, &booked),
         })
     }
 }
@@ -203,7 +241,17 @@ mod tests {
 
     fn one(gpus: &[StoredGpu], held: &[StoredAllocation], is_ready: bool) -> (u64, u64, u64, Option<String>) {
         let ready = if is_ready { HashSet::from([node()]) } else { HashSet::new() };
-        let found = capacity(gpus, held, &ready).remove(0);
+        booked_one(gpus, held, &ready, &BookedBoards::default())
+    }
+
+    fn booked_one(
+        gpus: &[StoredGpu],
+        held: &[StoredAllocation],
+        ready: &HashSet<NodeId>,
+        booked: &BookedBoards,
+    ) -> (u64, u64, u64, Option<String>) {
+        let gpus: Vec<&StoredGpu> = gpus.iter().collect();
+        let found = capacity(&gpus, held, ready, booked).remove(0);
         (found.boards, found.usable, found.free, found.largest_free_slice)
     }
 
@@ -227,8 +275,19 @@ mod tests {
     }
 
     #[test]
+    fn boards_of_present_windows_are_not_free() {
+        let (boards, ready) = ([gpu("a", true), gpu("b", false)], HashSet::from([node()]));
+        let only = |uuid: &str| HashSet::from([uuid.to_owned()]);
+        let maintained = BookedBoards { maintained: only("a"), ..BookedBoards::default() };
+        assert_eq!(booked_one(&boards, &[], &ready, &maintained), (2, 1, 1, None));
+        let reserved = BookedBoards { reserved: only("a"), ..BookedBoards::default() };
+        assert_eq!(booked_one(&boards, &[], &ready, &reserved), (2, 2, 1, None));
+    }
+
+    #[test]
     fn boards_that_no_report_has_are_not_counted() {
         let gone = StoredGpu { present: false, ..gpu("a", false) };
-        assert!(capacity(&[gone], &[], &HashSet::from([node()])).is_empty());
+        let booked = BookedBoards::default();
+        assert!(capacity(&[&gone], &[], &HashSet::from([node()]), &booked).is_empty());
     }
 }

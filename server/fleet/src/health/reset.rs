@@ -34,13 +34,29 @@ fn reset_refusal(row: &StoredHealth, group: &[&StoredHealth]) -> Option<Problem>
     )))
 }
 
-/// The refusal of another task for a board that waits for a reset with others.
-pub(super) fn task_refusal(row: &StoredHealth) -> Option<Problem> {
-    if !awaits_reset(row) || row.task_group.is_none() {
-        return None;
+/// The requested reset or change of the MIG mode of a board, as the title and the text of a refusal. `None` without one.
+pub(super) fn open_change(row: &StoredHealth) -> Option<(&'static str, &'static str)> {
+    match row.task_kind.filter(|_| row.task_number > row.task_done)? {
+        GpuTaskKind::Check => None,
+        GpuTaskKind::Reset if row.task_group.is_some() => Some((
+            "The board is reset",
+            "A reset of the board together with others is requested. Nothing was changed. Release the board to cancel the reset of all of them.",
+        )),
+        GpuTaskKind::Reset => Some((
+            "The board is reset",
+            "A reset of the board is requested. Nothing was changed. Release the board to cancel it.",
+        )),
+        GpuTaskKind::MigOn | GpuTaskKind::MigOff => Some((
+            "The MIG mode changes",
+            "A change of the MIG mode is requested already. Nothing was changed. Release the board to cancel it.",
+        )),
     }
-    let detail = "A reset of the board together with others is requested. Nothing was changed. Release the board to cancel the reset of all of them.";
-    Some(Problem::conflict("gpu.resetting", "The board is reset", detail))
+}
+
+/// The refusal of a check of a board that waits for a reset or for a change of its MIG mode.
+pub(super) fn check_refusal(row: &StoredHealth) -> Option<Problem> {
+    let (title, detail) = open_change(row)?;
+    Some(Problem::conflict("gpu.resetting", title, detail))
 }
 
 /// The audit event of an act for one board of a group.

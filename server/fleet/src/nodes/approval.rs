@@ -36,19 +36,19 @@ fn approved_already(detail: &str) -> Problem {
     Problem::conflict("node.approved", "The node is approved", detail)
 }
 
-/// Checks the labels of a node from an operator, in the field `/labels`.
+/// Checks the labels of a node from an operator, in a field of the request.
 ///
 /// # Errors
 /// They are too many, or one has a key or value that is too long or not printable.
-pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Problem> {
+pub(crate) fn check_labels(pointer: &str, labels: &BTreeMap<String, String>) -> Result<(), Problem> {
     if labels.len() > MAX_NODE_LABELS {
-        return Err(Problem::invalid_field("/labels", "A node has at most 64 labels."));
+        return Err(Problem::invalid_field(pointer, "A node has at most 64 labels."));
     }
     if labels.iter().all(|(key, value)| is_label_text(key) && is_label_text(value)) {
         return Ok(());
     }
     let detail = "The key and the value of a label have 1 to 63 printable characters.";
-    Err(Problem::invalid_field("/labels", detail))
+    Err(Problem::invalid_field(pointer, detail))
 }
 
 /// Checks the form of an approval.
@@ -89,11 +89,24 @@ async fn approved_boards(
             return Ok(Err(Problem::conflict("node.boards_changed", "The boards have changed", detail)));
         }
     }
-    if present.is_empty() {
-        return Ok(Ok("No boards.".to_owned()));
+    Ok(Ok(boards_text(&present)))
+}
+
+/// UUIDs and models of boards as a sentence.
+fn boards_text(boards: &[(&str, &str)]) -> String {
+    if boards.is_empty() {
+        return "No boards.".to_owned();
     }
-    let texts: Vec<String> = present.iter().map(|(uuid, model)| format!("{uuid} ({model})")).collect();
-    Ok(Ok(format!("Boards: {}.", texts.join(", "))))
+    let texts: Vec<String> = boards.iter().map(|(uuid, model)| format!("{uuid} ({model})")).collect();
+    format!("Boards: {}.", texts.join(", "))
+}
+
+/// The name and the boards of a node before its removal, as sentences.
+async fn removed_text(tx: &mut Tx<'_>, node: NodeId) -> Result<String, StoreError> {
+    let name = store::leases::find_node(tx, node).await?.map(|row| row.name).unwrap_or_default();
+    let rows = store::approvals::list_boards(tx, node).await?;
+    let boards: Vec<(&str, &str)> = rows.iter().map(|row| (row.uuid.as_str(), row.model.as_str())).collect();
+    Ok(format!("Node {name}. {}", boards_text(&boards)))
 }
 
 impl Nodes {
@@ -241,9 +254,10 @@ impl Nodes {
                         return Ok(Some(Problem::not_found()));
                     };
                     if known.approved_at.is_some() {
-                        let detail = "Only a node that waits for an approval can be removed. Revoke the certificate of an approved node.";
+                        let detail = "Only a node that waits for an approval can be removed: the records of jobs name an approved node. Revoke its certificate, and declare it lost if it has attempts.";
                         return Ok(Some(approved_already(detail)));
                     }
+                    let event = AuditEvent { detail: removed_text(tx, node).await?, ..event };
                     store::approvals::remove(tx, node).await?;
                     store::quotas::insert_audit(tx, None, &event).await?;
                     Ok(None)

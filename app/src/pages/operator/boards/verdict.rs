@@ -1,6 +1,6 @@
 //! Verdict about a board with its reason and the next step of the operator.
 
-use berth_types::health::{GpuFacts, GpuHealth};
+use berth_types::health::{GpuFacts, GpuHealth, GpuTaskKind};
 use berth_types::time::Timestamp;
 use leptos::prelude::*;
 
@@ -14,13 +14,17 @@ const BOARD_RESET: &str = "gpu.reset";
 /// NVML's bits for clocks reduced by the hardware: a slowdown, its temperature, or the power brake.
 const HARDWARE_LIMITS: u64 = 0x8 | 0x40 | 0x80;
 
-const RESET: &str = "Reset the board: its jobs end before the reset. Replace the board if the fault returns.";
+const RESET: &str = "Reset the board. The reset waits for the end of its jobs; drain the node to move them. Replace the board if the fault returns.";
 const REBOOT: &str = "Drain the node, reboot the host, then check the board.";
 const REPLACE: &str = "Drain the node and replace the board.";
 const SEARCH: &str = "Drain the node and run nvidia-smi on the host. Reboot the host if the board is missing there, and replace the board if it stays missing.";
 const CHECK: &str = "Drain the node, then check the board. Reset the board if the check fails.";
-const WAIT: &str = "Wait for the change of the MIG mode. The board returns to service after it. After a failed change reset the board.";
-const WAIT_FOR_RESET: &str = "Wait for the reset. The board returns to service after it. After a failed reset stop the processes that hold the boards, such as monitors, and reset the board again.";
+const APPROVE: &str = "Approve the board if you know of it.";
+const WAIT: &str = "Wait for the change of the MIG mode. The board returns to service after it.";
+const MODE_FAILED: &str = "The change of the MIG mode failed. Reset the board, then change its mode again.";
+const WAIT_FOR_RESET: &str = "Wait for the reset. The board returns to service after it.";
+const RESET_FAILED: &str =
+    "The reset failed. Stop the processes that hold the boards, such as monitors, and reset the board again.";
 const FABRIC: &str = "Run systemctl status nvidia-fabricmanager on the host and start the service. The board returns to service with its registration. Slices need no fabric: enable MIG to use them.";
 
 /// The condition of a board.
@@ -48,20 +52,28 @@ pub struct Verdict {
 }
 
 /// Returns the next step for a board without placements. `code`: of its quarantine, `None` for a board without
-/// an answer.
-fn next_step(code: Option<&str>, facts: &GpuFacts) -> &'static str {
+/// an answer. `open`: its requested reset or change of the MIG mode.
+fn next_step(code: Option<&str>, open: Option<GpuTaskKind>, facts: &GpuFacts) -> &'static str {
     if facts.replacement_failed == Some(true) {
         return REPLACE;
     }
     match (code, facts.recovery) {
         (None, _) if facts.awaits_fabric() => FABRIC,
         (None, _) => SEARCH,
-        (Some(MODE_CHANGE), _) => WAIT,
-        (Some(BOARD_RESET), _) => WAIT_FOR_RESET,
+        (Some(_), _) if open == Some(GpuTaskKind::Reset) => WAIT_FOR_RESET,
+        (Some(_), _) if open.is_some() => WAIT,
+        (Some(MODE_CHANGE), _) => MODE_FAILED,
+        (Some(BOARD_RESET), _) => RESET_FAILED,
         (Some(_), Some(2)) => REBOOT,
         (Some("gpu.xid" | "gpu.ecc" | "gpu.memory" | "gpu.recovery"), _) => RESET,
         (Some(_), _) => CHECK,
     }
+}
+
+/// Returns the requested reset or change of the MIG mode of a board; `None` after its result.
+fn open_change(gpu: &GpuHealth) -> Option<GpuTaskKind> {
+    let task = gpu.task.as_ref().filter(|task| task.good.is_none())?;
+    (task.kind != GpuTaskKind::Check).then_some(task.kind)
 }
 
 /// Lists the signs of a fault of a board in service, as sentences.
@@ -86,9 +98,12 @@ impl Verdict {
     pub fn from_gpu(gpu: &GpuHealth) -> Self {
         let code = gpu.quarantine.as_ref().map(|quarantine| quarantine.code.as_str());
         if let Some((title, reason, since)) = fault(gpu) {
-            let is_changing = matches!(code, Some(MODE_CHANGE | BOARD_RESET));
+            let open = open_change(gpu);
+            let is_changing = open.is_some() && matches!(code, Some(MODE_CHANGE | BOARD_RESET));
             let condition = if is_changing { Condition::Changing } else { Condition::Failed };
-            return Self { condition, title, reason, since, next: next_step(code, &gpu.facts) };
+            let is_new = gpu.awaits_approval && code.is_none() && gpu.silent.is_none();
+            let next = if is_new { APPROVE } else { next_step(code, open, &gpu.facts) };
+            return Self { condition, title, reason, since, next };
         }
         let signs = signs(gpu);
         if signs.is_empty() {
@@ -147,6 +162,11 @@ mod tests {
             facts.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             facts
         };
+        let changing = |code: &str, kind: &str, good: Option<bool>| {
+            serde_json::json!({
+                "quarantine": {"code": code, "reason": "x"}, "task": {"kind": kind, "good": good},
+            })
+        };
         for (more, condition, next) in [
             (serde_json::json!({}), Condition::Healthy, ""),
             (
@@ -165,16 +185,14 @@ mod tests {
                 Condition::Failed,
                 RESET,
             ),
-            (
-                serde_json::json!({"quarantine": {"code": "gpu.mode", "reason": "It changes."}}),
-                Condition::Changing,
-                WAIT,
-            ),
-            (
-                serde_json::json!({"quarantine": {"code": "gpu.reset", "reason": "It is reset."}}),
-                Condition::Changing,
-                WAIT_FOR_RESET,
-            ),
+            (serde_json::json!({"awaits_approval": true}), Condition::Failed, APPROVE),
+            (changing("gpu.mode", "mig_on", None), Condition::Changing, WAIT),
+            (changing("gpu.mode", "mig_on", Some(false)), Condition::Failed, MODE_FAILED),
+            (changing("gpu.mode", "check", None), Condition::Failed, MODE_FAILED),
+            (changing("gpu.reset", "reset", None), Condition::Changing, WAIT_FOR_RESET),
+            (changing("gpu.reset", "reset", Some(false)), Condition::Failed, RESET_FAILED),
+            (changing("gpu.xid", "reset", None), Condition::Failed, WAIT_FOR_RESET),
+            (changing("gpu.xid", "reset", Some(false)), Condition::Failed, RESET),
             (
                 serde_json::json!({
                     "silent": "No fabric.",
@@ -202,7 +220,7 @@ mod tests {
         ] {
             assert_eq!(verdict(more.clone()), (condition, next), "{more}");
         }
-        assert_eq!(next_step(Some("device.unavailable"), &gpu(serde_json::json!({})).facts), CHECK);
+        assert_eq!(next_step(Some("device.unavailable"), None, &gpu(serde_json::json!({})).facts), CHECK);
     }
 
     #[test]

@@ -1,15 +1,44 @@
-//! Nodes that are set aside for jobs on several nodes after a bad link, and their release.
+//! Nodes that are set aside for jobs on several nodes after a bad link, and their release; the present maintenance of
+//! nodes.
 
-use berth_types::nodes::Node;
+use berth_types::nodes::{Node, NodeMaintenance, SilenceState};
 use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
 
 use super::super::super::confirm::ConfirmDialog;
 use super::super::super::parts::Call;
+use super::super::super::text::counted;
 use super::super::may;
 use super::dialog::NodeDialog;
 use crate::api;
 use crate::ui::*;
+
+/// Returns the present maintenance of a node as a line.
+pub fn maintenance_line(maintenance: &NodeMaintenance) -> AnyView {
+    let boards = counted(usize::try_from(maintenance.boards).unwrap_or(usize::MAX), "board", "boards");
+    let reason = format!(": {}", maintenance.reason);
+    view! { {format!("Maintenance of {boards} until ")} <When at=maintenance.until/> {reason} }.into_any()
+}
+
+/// Returns true for a lost node with a revoked certificate: its worker cannot reconnect by itself.
+pub fn is_gone(node: &Node) -> bool {
+    let is_lost = node.silence.as_ref().is_some_and(|silence| silence.state == SilenceState::Lost);
+    is_lost && node.certified_until.is_none()
+}
+
+/// Returns the lines below the state of a node: its maintenance, or the way back of a revoked node.
+pub fn state_lines(node: &Node) -> AnyView {
+    let line = node.maintenance.as_ref().map(maintenance_line);
+    let line = line.map(|line| view! { <span class="table__sub">{line}</span> });
+    let gone = is_gone(node).then(|| {
+        view! {
+            <span class="table__sub">
+                "Lost, certificate revoked. For its return create a join token under Certificate."
+            </span>
+        }
+    });
+    view! { {line}{gone} }.into_any()
+}
 
 /// Returns the banner of a node that is set aside, with the button of its release.
 pub fn aside_banner(node: &Node, dialog: NodeDialog, ready: ReadSignal<bool>) -> Option<AnyView> {

@@ -75,11 +75,15 @@ pub fn LabelsDialog(
     let call = Call::idle();
     let NodeDialog { chosen, open, .. } = state;
     let lines = RwSignal::new(String::new());
+    // The labels at the opening of the dialog. The portal refuses to replace others.
+    let seen = RwSignal::new(BTreeMap::new());
     let node = state.node();
     // A refresh of the list changes no text that is being edited.
     let reset = move |()| {
-        let labels = node.with_untracked(|node| node.as_ref().map(|node| text(&node.labels, "\n")));
-        lines.set(labels.unwrap_or_default());
+        let labels = node.with_untracked(|node| node.as_ref().map(|node| node.labels.clone()));
+        let labels = labels.unwrap_or_default();
+        lines.set(text(&labels, "\n"));
+        seen.set(labels);
     };
     let title = Signal::derive(move || match node.get() {
         Some(node) => format!("Labels of {}", node.name),
@@ -99,10 +103,14 @@ pub fn LabelsDialog(
     };
     let submit = move |()| match lines.with_untracked(|lines| parse(lines)) {
         Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
-        Ok(labels) => change(PatchNode { labels: Some(labels), ..PatchNode::default() }),
+        Ok(labels) => {
+            let seen_labels = Some(seen.get_untracked());
+            change(PatchNode { labels: Some(labels), seen_labels, ..PatchNode::default() });
+        }
     };
     let adopt = move |_: leptos::ev::MouseEvent| {
-        change(PatchNode { adopt_labels: Some(true), ..PatchNode::default() });
+        let seen_labels = Some(seen.get_untracked());
+        change(PatchNode { adopt_labels: Some(true), seen_labels, ..PatchNode::default() });
     };
     let nothing_to_adopt = move || {
         node.with(|node| {
@@ -133,7 +141,10 @@ pub fn LabelsDialog(
             further=further.into_any()
             submit=Callback::new(submit)
         >
-            <p>"The labels rack and switch decide about placements and power budgets. " {reported}</p>
+            <p>
+                "The labels rack and switch decide about placements and power budgets. A power budget belongs to the name of a rack: set the budget of a new name on the page Hardware first. "
+                {reported}
+            </p>
             <CallProblem call=call beside_fields=FIELDS/>
             <TextArea
                 label="Labels"

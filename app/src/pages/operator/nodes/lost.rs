@@ -8,6 +8,7 @@ use super::super::super::confirm::ConfirmDialog;
 use super::super::super::parts::Call;
 use super::super::super::text::counted;
 use super::super::may;
+use super::aside::is_gone;
 use super::dialog::NodeDialog;
 use crate::api;
 use crate::ui::*;
@@ -69,9 +70,9 @@ fn effect(silence: &Silence) -> AnyView {
     }
 }
 
-/// Returns the banner of a silent or lost node.
+/// Returns the banner of a silent or lost node; `None` for a lost node with a revoked certificate.
 pub fn silence_banner(node: &Node, state: NodeDialog, ready: ReadSignal<bool>) -> Option<AnyView> {
-    let silence = node.silence.as_ref()?;
+    let silence = node.silence.as_ref().filter(|_| !is_gone(node))?;
     let lost = silence.state == SilenceState::Lost;
     let title = format!("{} is {}", node.name, if lost { "lost" } else { "not connected" });
     let seen = node.last_seen_at.map(|at| view! { " Last seen " <When at=at/> "." });

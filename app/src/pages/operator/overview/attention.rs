@@ -46,8 +46,9 @@ fn add(
 
 /// Returns the finding of one board. Its page has the next step, which needs more facts of the board.
 fn board_finding(board: &BoardNotice) -> Finding {
+    let state = if board.awaits_approval { "awaits your approval" } else { "out of service" };
     Finding {
-        title: format!("GPU {} of {} out of service", board.index, board.node_name),
+        title: format!("GPU {} of {} {state}", board.index, board.node_name),
         note: board.reason.clone(),
         path: board_path(board.node, &board.gpu_uuid),
     }
@@ -61,7 +62,7 @@ fn add_boards(out: &mut Vec<Finding>, all: u64, boards: &[BoardNotice]) {
     if others > 0 {
         out.push(Finding {
             title: counted(others, "further board out of service", "further boards out of service"),
-            note: "No jobs are placed there before a check or a release.".to_owned(),
+            note: "No jobs are placed there before a check, a release or an approval.".to_owned(),
             path: "/operator/nodes".to_owned(),
         });
     }
@@ -186,6 +187,12 @@ mod tests {
             if let Some(first) = found.first() {
                 assert_eq!(first.path, "/operator/nodes/node_00000000000000000000000001/boards/GPU-0");
                 assert_eq!(first.note, "XID 48.");
+            }
+            if all == 1 {
+                let mut waits = board(1);
+                waits["awaits_approval"] = true.into();
+                let waits = board_finding(&serde_json::from_value(waits).unwrap());
+                assert_eq!(waits.title, "GPU 1 of pier-9 awaits your approval");
             }
             if all == 40 {
                 assert_eq!(found.last().unwrap().title, "35 further boards out of service");

@@ -6,7 +6,7 @@ use berth_types::quotas::AuditEvent;
 use leptos::prelude::*;
 
 use super::super::super::text::number;
-use super::super::audit::{action_text, detail_text};
+use super::super::audit::{action_text, detail_text, subject};
 use super::super::hardware::{allocated_text, kilowatts};
 use crate::ui::*;
 
@@ -83,11 +83,14 @@ pub fn changes(events: &[AuditEvent], currency: &str) -> AnyView {
         let actor = event.actor.clone();
         let action = action_text(&event.action).to_owned();
         let detail = detail_text(event, currency);
+        // The details of changes of the hardware do not name it.
+        let is_hardware = ["node.", "gpu.", "rack."].iter().any(|part| event.action.starts_with(part));
+        let hardware = is_hardware.then(|| view! { <span class="table__sub">{subject(event)}</span> });
         view! {
             <tr role="row">
                 <th role="rowheader" scope="row">{action} <span class="table__sub">{actor}</span></th>
                 <td role="cell" class="nowrap" data-label="Time"><When at=event.at/></td>
-                <td role="cell" class="table__lead" data-label="Details">{detail}</td>
+                <td role="cell" class="table__lead" data-label="Details">{detail}{hardware}</td>
             </tr>
         }
         .into_any()

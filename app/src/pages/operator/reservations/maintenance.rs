@@ -51,7 +51,7 @@ impl Draft {
         let (begin, end) = (parse("/starts_at", &self.begin), parse("/ends_at", &self.end));
         let reason = self.reason.trim().to_owned();
         if reason.is_empty() {
-            errors.push(Wrong::new("/reason", "Enter a reason. Owners of waiting jobs see it."));
+            errors.push(Wrong::new("/reason", "Enter a reason. Everyone sees it in the calendar."));
         }
         if self.node.is_none() {
             errors.push(Wrong::new("/node", "Choose a node."));

@@ -97,6 +97,7 @@ impl World {
             open: self.open[host],
             away: false,
             awaited: false,
+            lost: false,
             drains_by: None,
             images: false,
             rdma_boards: 0,
