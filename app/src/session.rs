@@ -54,6 +54,15 @@ impl Session {
         let member = self.me.memberships.iter().find(|member| member.org.id == org);
         member.is_some_and(|member| matches!(member.role, Role::Owner | Role::Member))
     }
+
+    /// Returns the sentence for a member whose role cannot run jobs.
+    pub fn launch_refusal(&self, org: OrgId) -> Option<String> {
+        let member = self.me.memberships.iter().find(|member| member.org.id == org)?;
+        let role = member.role.name();
+        (!self.runs_in(org)).then(|| {
+            format!("Your role here is {role}, which cannot launch jobs. Ask an owner of the organization.")
+        })
+    }
 }
 
 /// Returns the session of a page inside [`Layout`].
@@ -398,7 +407,7 @@ fn unverified_banner(email: &str) -> AnyView {
             <div class="banner__text">
                 <strong class="banner__title">"E-mail address not verified"</strong>
                 "Open the link in the mail to " <span class="break">{email}</span>
-                ". Without it you get no other mail, and your organization sends no invitations and requests no credit. The page "
+                ". Until then you get no other mail, and you cannot invite people or request credit. The page "
                 <a href="/account">"Your account"</a> " sends the link again."
             </div>
         </div>

@@ -28,6 +28,16 @@ const enter = async (page, person) => {
 };
 const path = (page) => new URL(page.url()).pathname;
 
+test('a link that a mail program cut says so at once', async () => {
+  const { page, close } = await openPage(browser, demo.url);
+  for (const link of ['/reset', '/verify', '/join']) {
+    await page.goto(link);
+    await page.getByText('The link is incomplete. Copy all of it from the mail.').waitFor();
+    assert.equal(await page.getByRole('button', { name: /^(Set password|Verify address)$/ }).count(), 0, link);
+  }
+  await close();
+});
+
 test('a wrong password is said, and the address stays typed', async () => {
   const person = await signUp(demo.url);
   const { page, close } = await openPage(browser, demo.url);

@@ -44,6 +44,17 @@ async function submit(name) {
   return id;
 }
 
+test('a board has an edge in forced colours', async () => {
+  await open('/cluster');
+  await page.emulateMedia({ forcedColors: 'active' });
+  const edge = await boards().first().evaluate((board) => {
+    const { outlineStyle, outlineWidth } = getComputedStyle(board);
+    return `${outlineStyle} ${outlineWidth}`;
+  });
+  assert.equal(edge, 'solid 1px');
+  await page.emulateMedia({ forcedColors: 'none' });
+});
+
 test('the map has one element for each board, and the keyboard walks over them', async () => {
   await open('/cluster');
   assert.equal(await boards().count(), node.gpus.length);

@@ -388,9 +388,12 @@ export function moneyText(micros) {
   return `${micros < 0n ? '−' : ''}$${(size / 1_000_000n).toLocaleString('en-US')}.${part}`;
 }
 
-/** `$0.30` for 299998: money that is set aside, rounded up to the cent; below a tenth to two digits. */
+/** `$0.30` for 299998 and 300001: money that is set aside, rounded up to the cent except for less than a hundredth of
+ * it; below a tenth to two digits. */
 export function reservedText(micros) {
   const step = [100n, 1_000n, 10_000n, 100_000n].findIndex((limit) => micros < limit);
   const unit = step < 0 ? 10_000n : 10n ** BigInt(step);
-  return moneyText(((micros + unit - 1n) / unit) * unit);
+  const over = micros % unit;
+  const isExcess = over > 0n && over >= unit / 100n;
+  return moneyText(micros - over + (isExcess ? unit : 0n));
 }

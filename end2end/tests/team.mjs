@@ -75,6 +75,17 @@ test('somebody new is invited, joins, gets another role, and is removed', async 
   assert.equal(await far.page.getByRole('button', { name: /^Remove/ }).count(), 0);
   assert.equal((await far.page.request.get(`/api/v1/orgs/${owner.org}/balance`)).status(), 403);
 
+  // A page that a viewer may not have keeps a heading, and the launch form says at its top that it is not for viewers.
+  await far.page.goto(inOrg(owner.slug, `/statements/${new Date().toISOString().slice(0, 7)}`));
+  await far.page.getByRole('heading', { level: 1, name: 'Page not available' }).waitFor();
+  assert.match(await far.page.title(), /^Page not available · /);
+  await far.page.goto(inOrg(owner.slug, '/launch'));
+  await far.page.getByRole('status').getByText('Your role here is viewer, which cannot launch jobs.').waitFor();
+  assert.ok(await far.page.getByRole('button', { name: 'Launch job' }).isDisabled());
+  await far.page.goto(inOrg(owner.slug));
+  await settled(far.page);
+  assert.equal(await far.page.getByRole('link', { name: 'Launch job' }).count(), 0);
+
   await desk.page.reload();
   await settled(desk.page);
   await desk.page.getByText('No open invitations.').waitFor();
@@ -84,6 +95,12 @@ test('somebody new is invited, joins, gets another role, and is removed', async 
   await desk.page.getByText(`Role of ${person.name}: billing.`).waitFor();
   assert.equal((await far.page.request.get(`/api/v1/orgs/${owner.org}/balance`)).status(), 200);
   await desk.page.getByRole('row').filter({ hasText: 'Role of a member changed' }).first().waitFor();
+  await far.page.goto(inOrg(owner.slug, '/budgets'));
+  await far.page.getByText('Owners of the organization create budgets.').waitFor();
+  assert.equal(await far.page.getByRole('button', { name: 'Create budget' }).count(), 0);
+  await far.page.goto(inOrg(owner.slug, '/limits'));
+  await far.page.getByText('Owners of the organization request other limits.').waitFor();
+  assert.equal(await far.page.getByRole('button', { name: 'Send request' }).count(), 0);
 
   // The only owner stays, and the choice says so.
   const own = desk.page.getByRole('combobox', { name: `Role of ${owner.name}` });
@@ -97,8 +114,8 @@ test('somebody new is invited, joins, gets another role, and is removed', async 
   assert.equal((await far.page.request.get(`/api/v1/orgs/${owner.org}/members`)).status(), 404);
   await far.page.goto('/');
   await far.page.getByText(/not a member of an organization/).waitFor();
-  // What a browser says of answers that were asked for here: the last owner, the short password.
-  const unasked = [...desk.faults, ...far.faults].filter((fault) => !/status of (409|422)/.test(fault));
+  // What a browser says of answers that were asked for here: the plan of a viewer, the last owner, the short password.
+  const unasked = [...desk.faults, ...far.faults].filter((fault) => !/status of (403|409|422)/.test(fault));
   assert.deepEqual(unasked, []);
   await far.close();
   await desk.close();

@@ -68,7 +68,7 @@ pub fn PasskeysCard(
         <section class="card" aria-labelledby="passkeys">
             <h2 class="card__title" id="passkeys">"Passkeys"</h2>
             <p>
-                "A passkey is on your phone, computer or security key. It signs you in by the lock of this device, without the password and without a code."
+                "A passkey is on your phone, computer or security key. You unlock the device (finger, face or PIN) and are signed in, without password or code."
             </p>
             <div hidden=move || list.with(Vec::is_empty)>
                 {table_of("Passkeys, oldest first", &heads, vec![rows])}

@@ -16,7 +16,6 @@ use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
 use super::curl::ListCurl;
-use super::days::date_text;
 use super::limits::credit_form::CreditRequest;
 use super::load_more::LoadMore;
 use super::org_data::org_view;
@@ -90,6 +89,7 @@ fn StatementView(statement: Statement) -> impl IntoView {
     let pays = use_session().pays_for(org);
     let currency = balance.currency.clone();
     let request_currency = currency.clone();
+    let zone = use_zone();
     let balance = RwSignal::new(balance);
     let rows = RwSignal::new(rows);
     let cursor = RwSignal::new(cursor);
@@ -131,9 +131,9 @@ fn StatementView(statement: Statement) -> impl IntoView {
     });
     view! {
         {payment_notice}
-        {move || figures(&balance.get())}
+        {move || figures(&balance.get(), zone.get())}
         <p class="prose">
-            "Each submitted job outside a reservation reserves its maximum cost. It is charged per metered millisecond, and the rest is released when it ends. The maximum number and cost of running jobs are under "
+            "Each submitted job outside a reservation reserves its maximum cost. You pay for the measured run time, to the millisecond. The rest of the reserved money is released when the job ends. The maximum number and cost of running jobs are under "
             <a href=org_link("/limits")>"Limits"</a> "."
         </p>
         {request}
@@ -142,7 +142,7 @@ fn StatementView(statement: Statement) -> impl IntoView {
             <div class="section__head">
                 <h2>"Ledger"</h2>
                 <div class="section__aside">
-                    <span>"Days in UTC"</span>
+                    <span>"CSV in UTC"</span>
                     <a href=csv rel="external" download="ledger.csv">"Download CSV"</a>
                 </div>
             </div>
@@ -157,12 +157,12 @@ fn StatementView(statement: Statement) -> impl IntoView {
 const MAX_LISTED: usize = 3;
 
 /// Lists expiring credits, soonest first.
-fn expiries(balance: &Balance) -> Vec<String> {
+fn expiries(balance: &Balance, zone: Zone) -> Vec<String> {
     let text = |lot: &ExpiringCredit| {
         format!(
-            "{} expires on {}",
+            "{} expires at {}",
             money_text(lot.amount_micros, &balance.currency),
-            date_text(lot.expires_at)
+            zone.minute(lot.expires_at)
         )
     };
     let mut out: Vec<String> = balance.expiring.iter().take(MAX_LISTED).map(text).collect();
@@ -172,7 +172,7 @@ fn expiries(balance: &Balance) -> Vec<String> {
     out
 }
 
-fn figures(balance: &Balance) -> AnyView {
+fn figures(balance: &Balance, zone: Zone) -> AnyView {
     let text = |micros: i64| money_text(micros, &balance.currency);
     let runway_note = match runway(balance.available_micros, balance.burn_per_hour_micros) {
         Some(hours) => {
@@ -180,7 +180,7 @@ fn figures(balance: &Balance) -> AnyView {
         }
         None => "no jobs charged now".to_owned(),
     };
-    let expiring: Vec<AnyView> = expiries(balance)
+    let expiring: Vec<AnyView> = expiries(balance, zone)
         .into_iter()
         .map(|text| view! { <dd class="stat__note">{text}</dd> }.into_any())
         .collect();
@@ -237,7 +237,7 @@ fn ledger(rows: &[Transfer], can_add: bool) -> AnyView {
     }
     let decimals = column_decimals(rows.iter().map(|row| row.amount_micros));
     let lines: Vec<AnyView> = rows.iter().map(|row| line(row, decimals)).collect();
-    table_of(
+    scroll_table(
         "Ledger",
         &[("Description", ""), ("Time", "nowrap"), ("Kind", ""), ("Source", ""), ("Amount", "num")],
         lines,
@@ -257,7 +257,7 @@ const fn kind_text(kind: TransferKind) -> &'static str {
 fn line(row: &Transfer, decimals: usize) -> AnyView {
     let description = if row.memo.is_empty() { kind_text(row.kind).to_owned() } else { row.memo.clone() };
     let expiry = row.expires_at.map(|at| {
-        view! { <span class="table__sub">{format!("expires on {}", date_text(at))}</span> }
+        view! { <span class="table__sub">"expires at "<When at=at/></span> }
     });
     let source = row.source_id.clone();
     let page = match row.source.as_str() {
@@ -328,10 +328,13 @@ mod tests {
             burn_per_hour_micros: 0,
             expiring: (0..lots).map(lot).collect(),
         };
-        assert_eq!(expiries(&balance(0)), Vec::<String>::new());
-        assert_eq!(expiries(&balance(1)), ["$5.00 expires on 1 January 1970"]);
-        assert_eq!(expiries(&balance(4)).len(), 4);
-        assert_eq!(expiries(&balance(4)).last().map(String::as_str), Some("more expires later"));
+        assert_eq!(expiries(&balance(0), Zone::Utc), Vec::<String>::new());
+        assert_eq!(expiries(&balance(1), Zone::Utc), ["$5.00 expires at 1970-01-01 00:00 UTC"]);
+        // A midnight in UTC is the day before in St. John's.
+        let west = Zone::parse("-12600").unwrap();
+        assert_eq!(expiries(&balance(1), west), ["$5.00 expires at 1969-12-31 20:30 UTC−3:30"]);
+        let four = expiries(&balance(4), Zone::Utc);
+        assert_eq!((four.len(), four.last().map(String::as_str)), (4, Some("more expires later")));
     }
 
     #[test]

@@ -63,11 +63,15 @@ pub fn get(origin: &str, path: &str) -> String {
 
 /// Returns the request of a first job.
 pub fn first_job(origin: &str, org: &str) -> String {
-    post(
-        origin,
-        &format!("/orgs/{org}/jobs"),
-        r#"{"name":"hello","offering":"h100-80gb.1g.10gb","script":"echo hello from $CUDA_VISIBLE_DEVICES; sleep 30","max_duration_s":600}"#,
-    )
+    job_on(origin, org, "h100-80gb.1g.10gb")
+}
+
+/// Returns the same request with a device of `offering`.
+pub fn job_on(origin: &str, org: &str, offering: &str) -> String {
+    let body = format!(
+        r#"{{"name":"hello","offering":"{offering}","script":"echo hello from $CUDA_VISIBLE_DEVICES; sleep 30","max_duration_s":600}}"#
+    );
+    post(origin, &format!("/orgs/{org}/jobs"), &body)
 }
 
 #[cfg(test)]
@@ -102,5 +106,9 @@ mod tests {
             get("http://localhost:8080", "/x?a=1&b=2").contains("'http://localhost:8080/api/v1/x?a=1&b=2'")
         );
         assert!(first_job("https://b.example", "org_1").contains("/orgs/org_1/jobs"));
+        assert!(
+            job_on("https://b.example", "org_1", "a30-24gb")
+                .contains(r#"{"name":"hello","offering":"a30-24gb","#)
+        );
     }
 }

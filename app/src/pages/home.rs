@@ -17,6 +17,7 @@ use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
 use super::curl;
+use super::launch::offers::first_choice;
 use super::limits::lines::closest_limit;
 use super::org_data::org_view;
 use super::parts::{every_visible, origin, when_some};
@@ -45,6 +46,8 @@ struct Overview {
     quota: Option<Quota>,
     counts: JobCounts,
     jobs: Vec<Job>,
+    /// The offering of the example; absent without a priced offering, and with jobs.
+    example: Option<String>,
 }
 
 fn load(org: OrgId) -> impl Future<Output = Answer<Overview>> + Send + 'static {
@@ -56,6 +59,7 @@ fn load_as(org: OrgId, sees_money: bool) -> impl Future<Output = Answer<Overview
     let balance = sees_money.then(|| api::money::balance(org));
     let quota = api::quotas::get(org);
     let counts = api::jobs::counts(org);
+    let offerings = api::money::org_offerings(org);
     let recent = api::jobs::list(org, None, None, 50);
     // An old job that still runs or waits is not among the newest.
     let running = api::jobs::list(org, Some(JobState::Running), None, limit(MAX_RUNNING));
@@ -73,7 +77,13 @@ fn load_as(org: OrgId, sees_money: bool) -> impl Future<Output = Answer<Overview
         for job in running?.items.into_iter().chain(queued?.items) {
             merge(&mut jobs, job);
         }
-        Ok(Overview { org, balance, quota, counts, jobs })
+        // Only the page without jobs has the example, and it is complete without it.
+        let example = if jobs.is_empty() {
+            offerings.await.ok().map(|page| first_choice(&page.items)).filter(|slug| !slug.is_empty())
+        } else {
+            None
+        };
+        Ok(Overview { org, balance, quota, counts, jobs, example })
     }
 }
 
@@ -84,9 +94,13 @@ fn limit(jobs: usize) -> u32 {
 /// The first page after the sign-in.
 #[component]
 pub fn HomePage() -> impl IntoView {
-    let launch = view! { <a class="btn btn--primary" href=org_link("/launch")>"Launch job"</a> }.into_any();
+    let session = use_session();
+    let launch = move || {
+        let runs = session.org.get().is_some_and(|org| session.runs_in(org));
+        runs.then(|| view! { <a class="btn btn--primary" href=org_link("/launch")>"Launch job"</a> })
+    };
     view! {
-        <Page title="Home".to_owned() actions=launch>
+        <Page title="Home".to_owned() actions=launch.into_any()>
             {org_view(load, |overview: Overview| view! { <HomeView overview=overview/> }.into_any())}
         </Page>
     }
@@ -95,7 +109,7 @@ pub fn HomePage() -> impl IntoView {
 
 #[component]
 fn HomeView(overview: Overview) -> impl IntoView {
-    let Overview { org, balance, quota, counts, jobs } = overview;
+    let Overview { org, balance, quota, counts, jobs, example } = overview;
     let counts = RwSignal::new(counts);
     let balance = RwSignal::new(balance);
     let quota = RwSignal::new(quota);
@@ -150,7 +164,7 @@ fn HomeView(overview: Overview) -> impl IntoView {
     move || {
         if none.get() {
             view! {
-                <NoJobs org=org balance=balance/>
+                <NoJobs org=org balance=balance example=example.clone()/>
                 <ClosestLimit quota=quota/>
             }
             .into_any()
@@ -179,9 +193,17 @@ fn HomeView(overview: Overview) -> impl IntoView {
 
 /// The empty state with an example request.
 #[component]
-fn NoJobs(org: OrgId, balance: RwSignal<Option<Balance>>) -> impl IntoView {
+fn NoJobs(
+    org: OrgId,
+    balance: RwSignal<Option<Balance>>,
+    /// The offering of the example.
+    example: Option<String>,
+) -> impl IntoView {
     let origin = origin();
-    let line = Signal::derive(move || curl::first_job(&origin.get(), &org.to_string()));
+    let example = example.map(|offering| {
+        let line = Signal::derive(move || curl::job_on(&origin.get(), &org.to_string(), &offering));
+        view! { <CopyBlock text=line label="First job with curl".to_owned()/> }
+    });
     let billing = org_link("/billing");
     let credit = move || {
         let balance = balance.get()?;
@@ -198,7 +220,7 @@ fn NoJobs(org: OrgId, balance: RwSignal<Option<Balance>>) -> impl IntoView {
                 "No jobs yet. Launch a program on a GPU or on a part of a GPU; you pay per millisecond of run time."
                 {credit}
             </p>
-            <CopyBlock text=line label="First job with curl".to_owned()/>
+            {example}
         </div>
     }
 }

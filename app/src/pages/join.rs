@@ -10,9 +10,9 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use leptos_meta::Title;
-use leptos_router::hooks::use_location;
 
 use super::call_button::CallButton;
+use super::link_secret::{IncompleteLink, is_incomplete, link_secret};
 use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, open_url};
 use crate::address::org_path;
 use crate::api;
@@ -54,13 +54,15 @@ fn InvitationView(
     /// The e-mail address of the present session.
     session_email: Option<String>,
 ) -> impl IntoView {
-    let here = use_location();
+    let secret = link_secret();
+    let incomplete = is_incomplete(secret);
     let found = RwSignal::new(None::<Answer<FoundInvitation>>);
-    // Another link in the same window changes only the part after the `#`.
     Effect::new(move || {
-        here.hash.track();
-        let hash = window().location().hash().unwrap_or_default();
-        let token = hash.trim_start_matches('#').to_owned();
+        let token = secret.get();
+        if token.is_empty() {
+            found.set(None);
+            return;
+        }
         let info = api::members::invitation_info(token.clone());
         spawn_local(async move {
             let answer = info.await.map(|info| FoundInvitation { token, info });
@@ -69,10 +71,11 @@ fn InvitationView(
     });
     move || match found.get() {
         None => view! {
-            <div class="auth__card">
+            <div class="auth__card" hidden=move || incomplete.get()>
                 <h1>"Invitation"</h1>
                 <Loading/>
             </div>
+            <IncompleteLink title="Invitation" incomplete=incomplete/>
         }
         .into_any(),
         Some(Err(problem)) => view! { <InvalidInvitation problem=problem/> }.into_any(),

@@ -175,7 +175,19 @@ pub fn LaunchPage() -> impl IntoView {
         move || (org.get(), from.get()),
         |(org, from): (Option<OrgId>, Option<JobId>)| when_some(org.map(|org| load(org, from))),
     );
-    view! { <Page title="Launch job".to_owned()>{data_view(data, draw)}</Page> }
+    let session = use_session();
+    // The form stays, because it also shows prices and free devices.
+    let refusal = move || org.get().and_then(|org| session.launch_refusal(org));
+    view! {
+        <Page title="Launch job".to_owned()>
+            {move || {
+                refusal().map(|text| {
+                    view! { <div class="banner banner--warn" role="status"><div class="banner__text">{text}</div></div> }
+                })
+            }}
+            {data_view(data, draw)}
+        </Page>
+    }
 }
 
 #[component]
@@ -355,7 +367,7 @@ fn FormBody(
                             name="count"
                             kind="number"
                             value=form.count
-                            hint=Some("A job has one slice on each node, or several boards.".to_owned())
+                            hint=Some("On each node, a job uses one slice, or one or more whole boards.".to_owned())
                             disabled=slice
                             error=call.field("/count")
                         />

@@ -6,6 +6,8 @@
 use leptos::prelude::*;
 use leptos_router::hooks::use_location;
 
+use super::parts::ready;
+
 /// Returns the part of the address after the `#`; empty before hydration.
 pub fn link_secret() -> RwSignal<String> {
     let here = use_location();
@@ -17,4 +19,26 @@ pub fn link_secret() -> RwSignal<String> {
         secret.set(hash.trim_start_matches('#').to_owned());
     });
     secret
+}
+
+/// Returns true for an address without a secret, such as a link that a mail program cut; false before hydration.
+pub fn is_incomplete(secret: RwSignal<String>) -> Signal<bool> {
+    let ready = ready();
+    Signal::derive(move || ready.get() && secret.with(String::is_empty))
+}
+
+/// The card in place of a form whose link has no secret.
+#[component]
+pub fn IncompleteLink(
+    /// The heading of the page.
+    title: &'static str,
+    /// [`is_incomplete`].
+    incomplete: Signal<bool>,
+) -> impl IntoView {
+    view! {
+        <div class="auth__card" role="status" hidden=move || !incomplete.get()>
+            <h1>{title}</h1>
+            <p>"The link is incomplete. Copy all of it from the mail."</p>
+        </div>
+    }
 }

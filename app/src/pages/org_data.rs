@@ -3,18 +3,34 @@
 use std::future::Future;
 
 use berth_types::ids::OrgId;
+use berth_types::problems::Problem;
 use leptos::prelude::*;
+use leptos_meta::Title;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::parts::{Loading, NoOrg, when_some};
 use crate::api::Answer;
+use crate::identity::window_title;
 use crate::session::use_session;
 use crate::ui::{NotFound, Retry, RetryNotice, suspended};
 
 /// Data that a page loads, on the server or in the browser.
 pub trait PageData: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}
 impl<T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> PageData for T {}
+
+/// Returns the page of an object that does not load, with a heading and a way out.
+pub fn problem_page(problem: Problem, retry: Retry) -> AnyView {
+    view! {
+        <Title text=window_title("Page not available")/>
+        <div class="page">
+            <div class="page__head"><h1>"Page not available"</h1></div>
+            <RetryNotice problem=problem retry=retry/>
+            <p><a class="btn" href="/" rel="external">"Open Home"</a></p>
+        </div>
+    }
+    .into_any()
+}
 
 /// Loads data of the chosen organization, again after another choice, and renders it.
 pub fn org_view<T: PageData, F: Future<Output = Answer<T>> + Send + 'static>(
@@ -80,6 +96,7 @@ fn loaded_view<T: PageData>(
                 let answer = data.await;
                 move || match answer {
                     Err(problem) if is_object && problem.status == 404 => view! { <NotFound/> }.into_any(),
+                    Err(problem) if is_object => problem_page(problem, retry),
                     Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok(value) => {
                         retry.succeeded();

@@ -5,7 +5,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos_meta::Title;
 
-use super::link_secret::link_secret;
+use super::link_secret::{IncompleteLink, is_incomplete, link_secret};
 use super::parts::{Brand, Call, CallProblem, PasswordField, Submit, focus_soon};
 use crate::api;
 
@@ -15,6 +15,7 @@ const FIELDS: &[&str] = &["/password"];
 #[component]
 pub fn ResetPage() -> impl IntoView {
     let secret = link_secret();
+    let incomplete = is_incomplete(secret);
     let call = Call::idle();
     let password = RwSignal::new(String::new());
     let done = RwSignal::new(false);
@@ -31,7 +32,7 @@ pub fn ResetPage() -> impl IntoView {
         <Title text="Set a new password"/>
         <main class="auth" id="main">
             <Brand/>
-            <form class="auth__card" method="post" hidden=move || done.get() on:submit=submit>
+            <form class="auth__card" method="post" hidden=move || done.get() || incomplete.get() on:submit=submit>
                 <h1>"Set a new password"</h1>
                 <p class="auth__lead">
                     "All sessions of your account end. API tokens stay valid: revoke them on the page Tokens if somebody else has them."
@@ -45,6 +46,7 @@ pub fn ResetPage() -> impl IntoView {
                 <p>"All sessions of your account have ended. Sign in with the new password."</p>
                 <a class="btn btn--primary" href="/sign-in">"Sign in"</a>
             </div>
+            <IncompleteLink title="Set a new password" incomplete=incomplete/>
             <p class="auth__foot" hidden=move || done.get()>
                 "Link used or expired? " <a href="/forgot">"Request another link"</a>
             </p>

@@ -9,7 +9,7 @@ use leptos_meta::Title;
 
 use super::org_address::OrgRedirect;
 use super::parts::{Brand, every_visible, when_some};
-use super::text::{gib, grouped};
+use super::text::{free_devices_text, gib, grouped};
 use crate::api;
 use crate::api::Answer;
 use crate::identity::use_identity;
@@ -101,7 +101,7 @@ fn Facts() -> impl IntoView {
             <dl class="start__facts">
                 <div>
                     <dt>"Jobs"</dt>
-                    <dd>"A command, a script or a container image, with live logs and metrics. The queue shows the reason of each wait."</dd>
+                    <dd>"A command, a script or a container image, with live logs and metrics. You see why a job waits."</dd>
                 </div>
                 <div>
                     <dt>"Parts of a GPU"</dt>
@@ -167,22 +167,33 @@ fn hourly(micros: Option<i64>, currency: &str) -> AnyView {
     }
 }
 
+/// Returns the free boards of all; free slices where no whole board is in service.
+fn free_boards(model: &OfferedModel) -> AnyView {
+    if model.capacity == 0 {
+        let slices =
+            model.slice_profile.as_deref().map(|profile| (u64::from(model.available_slices), profile));
+        return free_devices_text(0, slices).into_any();
+    }
+    let (available, capacity) = (grouped(model.available.into()), grouped(model.capacity.into()));
+    view! { {available}<span class="unit">{format!(" of {capacity}")}</span> }.into_any()
+}
+
 fn row(model: &OfferedModel, currency: &str) -> AnyView {
     let name = model.gpu_model.clone();
     let simulated =
         model.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
-    let (available, capacity) = (grouped(model.available.into()), grouped(model.capacity.into()));
+    let free = free_boards(model);
+    // Without a whole board there is nothing to buy at its price.
+    let board_price = model.per_hour_micros.filter(|_| model.capacity > 0 || model.slice_profile.is_none());
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}{simulated}</th>
             <td role="cell" class="num" data-label="Memory">{gib(model.memory_mib)}<span class="unit">" GiB"</span></td>
-            <td role="cell" class="num" data-label="Whole board">{hourly(model.per_hour_micros, currency)}</td>
+            <td role="cell" class="num" data-label="Whole board">{hourly(board_price, currency)}</td>
             <td role="cell" class="num" data-label="Slices from">
                 {hourly(model.slice_per_hour_micros, currency)}
             </td>
-            <td role="cell" class="num" data-label="Free boards">
-                {available}<span class="unit">{format!(" of {capacity}")}</span>
-            </td>
+            <td role="cell" class="num" data-label="Free boards">{free}</td>
         </tr>
     }
     .into_any()

@@ -41,7 +41,9 @@ pub use states::{
     RequestBadge, ReservationBadge, RevisionBadge, ServiceBadge, StateBadge,
 };
 pub use suspended::suspended;
-pub use table::{ACTIONS, SELECT, STATE, empty, empty_filtered, empty_linked, live_table, table_of};
+pub use table::{
+    ACTIONS, SELECT, STATE, empty, empty_filtered, empty_linked, live_table, scroll_table, table_of,
+};
 pub use terminal::TerminalView;
 pub use zone::{Zone, ZoneSelect, use_zone, zoned};
 

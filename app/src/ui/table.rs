@@ -32,19 +32,28 @@ pub fn table_of(caption: &'static str, heads: &[Head], rows: Vec<AnyView>) -> An
     live_table(caption, heads, rows.into_any())
 }
 
+/// Returns a table like [`table_of`] that scrolls by keyboard where it is wider than the page: its rows can be without
+/// links.
+pub fn scroll_table(caption: &'static str, heads: &[Head], rows: Vec<AnyView>) -> AnyView {
+    let table = table(caption, heads, rows.into_any());
+    view! { <div class="table-wrap" tabindex="0" role="region" aria-label=caption>{table}</div> }.into_any()
+}
+
 /// Returns a table whose rows change, with a caption for screen readers.
 pub fn live_table(caption: &'static str, heads: &[Head], rows: AnyView) -> AnyView {
+    view! { <div class="table-wrap">{table(caption, heads, rows)}</div> }.into_any()
+}
+
+fn table(caption: &'static str, heads: &[Head], rows: AnyView) -> AnyView {
     let heads: Vec<AnyView> = heads.iter().copied().map(head).collect();
     view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">{caption}</caption>
-                <thead role="rowgroup">
-                    <tr role="row">{heads}</tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
+        <table class="table" role="table">
+            <caption class="visually-hidden">{caption}</caption>
+            <thead role="rowgroup">
+                <tr role="row">{heads}</tr>
+            </thead>
+            <tbody role="rowgroup">{rows}</tbody>
+        </table>
     }
     .into_any()
 }

@@ -18,7 +18,7 @@ pub enum Role {
     Billing,
     /// Rights to run jobs and to see their cost.
     Member,
-    /// Rights to read everything except money.
+    /// Rights to read everything except balance and bills.
     Viewer,
 }
 
@@ -40,7 +40,7 @@ impl Role {
             Self::Owner => "All rights, including members and billing.",
             Self::Billing => "Manages billing; cannot launch jobs.",
             Self::Member => "Launches jobs and sees their cost.",
-            Self::Viewer => "Read-only, without billing.",
+            Self::Viewer => "Read-only; sees the cost of jobs, but no balance or bill.",
         }
     }
 

@@ -210,6 +210,12 @@ pub struct OfferedModel {
     /// The lowest price of a MIG slice in micro-units of the currency an hour; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice_per_hour_micros: Option<i64>,
+    /// The profile of the smallest MIG slice, such as `1g.10gb`; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice_profile: Option<String>,
+    /// The number of slices of this profile that could start a job now.
+    #[serde(default)]
+    pub available_slices: u32,
     /// The number of whole boards that could start a job now.
     pub available: u32,
     /// The number of whole boards in an empty, healthy cluster.

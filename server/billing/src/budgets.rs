@@ -12,7 +12,7 @@ use berth_types::Page;
 use berth_types::budgets::{AtLimit, Budget, NewBudget};
 use berth_types::ids::{BudgetId, JobId, OrgId};
 use berth_types::lists::ListOptions;
-use berth_types::money::{available_text, money_text, reserved_text};
+use berth_types::money::money_text;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -138,12 +138,13 @@ pub async fn check_cost(
         let status = used.status(&row);
         let left = row.limit_micros - status.spent - status.committed;
         if worst_micros > left {
+            // Exact amounts: rounded ones can be equal.
             let detail = format!(
                 "The maximum cost is {}. Budget {}: {} a month, {} left after spent and reserved money. Nothing was started or charged. Choose a shorter time limit, or raise the budget.",
-                reserved_text(worst_micros, currency),
+                money_text(worst_micros, currency),
                 row.name,
                 money_text(row.limit_micros, currency),
-                available_text(left.max(0), currency)
+                money_text(left.max(0), currency)
             );
             return Err(Problem::new(403, "budget.exceeded", "Budget exceeded", detail).into());
         }
@@ -244,8 +245,14 @@ impl Budgets {
         let done = self.context.db.try_write(move |tx| {
             let (row, event, key) = (new.clone(), event.clone(), key.clone());
             async move {
-                if store::budgets::list(tx, Some(org)).await?.len() >= MAX_BUDGETS {
+                let others = store::budgets::list(tx, Some(org)).await?;
+                if others.len() >= MAX_BUDGETS {
                     let detail = "An organization has at most 100 budgets.";
+                    return Err(Problem::invalid_field("/name", detail).into());
+                }
+                // Refusals and notices name the budget.
+                if others.iter().any(|other| other.name == row.name) {
+                    let detail = "A budget with this name exists. Enter another name, or delete that budget.";
                     return Err(Problem::invalid_field("/name", detail).into());
                 }
                 idempotency::claim(tx, key.as_ref(), &row.id.to_string(), now).await?;

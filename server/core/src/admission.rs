@@ -46,14 +46,29 @@ pub const MAX_PATTERNS: usize = 32;
 /// Thirty days.
 pub const MAX_DURATION_S: u64 = 30 * 86_400;
 
-/// Checks a name for people: one line of 1 to [`MAX_NAME_CHARS`] characters, not blank.
+/// True for a character without a shape that hides in a line or turns its direction. Joiners are parts of words.
+const fn is_hidden(c: char) -> bool {
+    matches!(
+        c,
+        '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
+    )
+}
+
+/// True for a character that nobody sees without others.
+fn is_blank(c: char) -> bool {
+    c.is_whitespace()
+        || is_hidden(c)
+        || matches!(c, '\u{ad}' | '\u{200c}' | '\u{200d}' | '\u{2800}' | '\u{3164}')
+}
+
+/// Checks a name for people: one line of 1 to [`MAX_NAME_CHARS`] visible characters, not blank.
 pub fn check_name(pointer: &str, name: &str, errors: &mut Vec<FieldError>) {
     let mut refuse = |detail: &str| errors.push(FieldError::new(pointer, detail));
-    if name.trim().is_empty() {
+    if name.chars().all(is_blank) {
         refuse("This field is required.");
     } else if name.chars().count() > MAX_NAME_CHARS {
         refuse("Use at most 100 characters.");
-    } else if name.chars().any(char::is_control) {
+    } else if name.chars().any(|c| c.is_control() || is_hidden(c)) {
         refuse("Use printable characters only.");
     }
 }

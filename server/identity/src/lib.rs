@@ -6,6 +6,7 @@
 mod png;
 pub mod routes;
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -168,13 +169,17 @@ fn offered_models(offerings: &[Offering]) -> Vec<OfferedModel> {
     let price = |offering: &Offering| (offering.price.version > 0).then_some(offering.price.per_hour_micros);
     let model = |whole: &Offering| {
         let slices =
-            offerings.iter().filter(|one| one.gpu_model == whole.gpu_model && one.mig_profile.is_some());
+            || offerings.iter().filter(|one| one.gpu_model == whole.gpu_model && one.mig_profile.is_some());
+        // Variants of a profile may be rarer than the profile.
+        let smallest = slices().min_by_key(|one| (one.cells, Reverse(one.available)));
         OfferedModel {
             gpu_model: whole.gpu_model.clone(),
             memory_mib: whole.memory_mib,
             simulated: whole.simulated,
             per_hour_micros: price(whole),
-            slice_per_hour_micros: slices.filter_map(price).min(),
+            slice_per_hour_micros: slices().filter_map(price).min(),
+            slice_profile: smallest.and_then(|one| one.mig_profile.clone()),
+            available_slices: smallest.map_or(0, |one| one.available),
             available: whole.available,
             capacity: whole.capacity,
         }
@@ -375,5 +380,6 @@ mod tests {
         assert_eq!(model.per_hour_micros, None, "an offering without a price");
         assert_eq!(model.slice_per_hour_micros, Some(400_000));
         assert_eq!((model.available, model.capacity), (2, 3));
+        assert_eq!((model.slice_profile.as_deref(), model.available_slices), (Some("1g.10gb"), 2));
     }
 }

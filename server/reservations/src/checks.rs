@@ -10,7 +10,7 @@ use berth_store::offerings::StoredOffering;
 use berth_store::reservations::StoredReservation;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use berth_types::ids::OrgId;
-use berth_types::money::{available_text, reserved_text};
+use berth_types::money::{money_text, reserved_text};
 use berth_types::problems::Problem;
 use berth_types::reservations::{Quote, Window};
 use berth_types::time::Timestamp;
@@ -98,8 +98,8 @@ pub(crate) async fn check_extension(
     if more > available {
         let detail = format!(
             "The longer time costs {} more, and {} is available. Nothing was changed. Add credit, or choose an earlier end.",
-            reserved_text(more, currency),
-            available_text(available, currency)
+            money_text(more, currency),
+            money_text(available, currency)
         );
         let title = "Not enough credit";
         return Err(Problem::new(402, "funds.insufficient", title, detail).into());

@@ -207,6 +207,9 @@ async fn a_refusing_budget_is_never_exceeded() {
         // The limit equals three worst-case prices, for one project.
         let alpha = json!({"name": "alpha", "label": "project", "value": "alpha", "limit_micros": 180_000, "at_limit": "refuse"});
         let budget = t.post(&ada, &budgets, alpha).await.expect(201);
+        let twin = json!({"name": " alpha ", "limit_micros": 1});
+        let problem = t.post(&ada, &budgets, twin).await.problem(422, "request.invalid");
+        assert_eq!(problem["errors"][0]["pointer"], "/name", "{engine} {problem}");
         let labelled = |project: &str| {
             let mut body = job();
             body["labels"] = json!({"project": project});
@@ -218,6 +221,8 @@ async fn a_refusing_budget_is_never_exceeded() {
         assert_eq!(made.len(), 3, "{engine}");
         let refused = all.iter().find(|r| r.status.as_u16() == 403).unwrap();
         assert_eq!(refused.body["code"], "budget.exceeded", "{engine}");
+        let words = "The maximum cost is $0.06. Budget alpha: $0.18 a month, $0.00 left";
+        assert!(refused.body["detail"].as_str().unwrap().starts_with(words), "{engine} {}", refused.body);
         t.post(&ada, &jobs, labelled("beta")).await.expect(201);
         let listed = t.get(&ada, &budgets).await.expect(200);
         assert_eq!(

@@ -60,7 +60,9 @@ pub fn BudgetsPage() -> impl IntoView {
 #[component]
 fn BudgetsView(loaded: Loaded) -> impl IntoView {
     let Loaded { org, budgets } = loaded;
-    let currency = use_session().me.currency;
+    let session = use_session();
+    let owns = session.owns(org);
+    let currency = session.me.currency;
     let ready = ready();
     let budgets = RwSignal::new(budgets);
     let target = ConfirmTarget::none();
@@ -75,28 +77,36 @@ fn BudgetsView(loaded: Loaded) -> impl IntoView {
     });
     let none = Memo::new(move |_| budgets.with(Vec::is_empty));
     let cards = move || {
-        budgets.with(|budgets| budgets.iter().map(|one| card(one, ready, target)).collect::<Vec<AnyView>>())
+        budgets.with(|budgets| {
+            budgets.iter().map(|one| card(one, owns.then_some((ready, target)))).collect::<Vec<AnyView>>()
+        })
     };
     view! {
         <section class="section">
             <div class="section__head"><h2>"Current month"</h2></div>
             {move || {
                 if none.get() {
-                    view! { <NoBudgets org=org/> }.into_any()
+                    view! { <NoBudgets org=org owns=owns/> }.into_any()
                 } else {
                     view! { <div class="cards">{cards}</div> }.into_any()
                 }
             }}
         </section>
         <ListCurl path=Signal::derive(move || format!("/orgs/{org}/budgets")) label="Budgets with curl"/>
-        <BudgetForm org=org budgets=budgets currency=currency/>
-        <DeleteDialog org=org budgets=budgets target=target/>
+        {owns.then(|| view! {
+            <BudgetForm org=org budgets=budgets currency=currency/>
+            <DeleteDialog org=org budgets=budgets target=target/>
+        })}
     }
 }
 
 /// The empty state with an example request.
 #[component]
-fn NoBudgets(org: OrgId) -> impl IntoView {
+fn NoBudgets(
+    org: OrgId,
+    /// True for an owner, who can create budgets.
+    owns: bool,
+) -> impl IntoView {
     let origin = origin();
     let example = NewBudget {
         name: "Whole lab".to_owned(),
@@ -110,9 +120,10 @@ fn NoBudgets(org: OrgId) -> impl IntoView {
     view! {
         <div class="empty">
             <p class="empty__text">
-                "No budget yet. Without a budget, only the available balance limits charges. Create a budget below."
+                "No budget yet. Without a budget, only the available balance limits charges. "
+                {if owns { "Create a budget below." } else { "Owners of the organization create budgets." }}
             </p>
-            <CopyBlock text=line label="Budget with curl".to_owned()/>
+            {owns.then(|| view! { <CopyBlock text=line label="Budget with curl".to_owned()/> })}
         </div>
     }
 }
@@ -154,7 +165,8 @@ fn gauge(budget: &Budget) -> AnyView {
     .into_any()
 }
 
-fn card(budget: &Budget, ready: ReadSignal<bool>, target: ConfirmTarget<Budget>) -> AnyView {
+/// The card of a budget; `delete` has the parts of its button, for owners.
+fn card(budget: &Budget, delete: Option<(ReadSignal<bool>, ConfirmTarget<Budget>)>) -> AnyView {
     let amounts = [budget.spent_micros, budget.committed_micros, remaining(budget), budget.limit_micros];
     let decimals = column_decimals(amounts);
     let text = |micros: i64| column_text(micros, &budget.currency, decimals);
@@ -171,7 +183,7 @@ fn card(budget: &Budget, ready: ReadSignal<bool>, target: ConfirmTarget<Budget>)
                 <h3 class="card__title">{name}</h3>
                 {tag}
                 <span class="card__aside">
-                    {target.button(budget.clone(), "Delete", label, ready)}
+                    {delete.map(|(ready, target)| target.button(budget.clone(), "Delete", label, ready))}
                 </span>
             </div>
             {scope(budget)}

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::days::{iso_day, iso_month, month_before, month_text};
 use super::super::limits::replace;
+use super::super::org_data::problem_page;
 use super::super::parts::{Loading, NoOrg, every_visible, when_some};
 use super::document::{PrintButton, csv_link, heads, notes, parties, pdf_link, rows, sums};
 use crate::address::org_link;
@@ -154,7 +155,7 @@ pub fn StatementPage() -> impl IntoView {
                 move || match answer {
                     // Another text than a month is an unknown page.
                     Err(problem) if matches!(problem.status, 400 | 404) => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
+                    Err(problem) => problem_page(problem, retry),
                     Ok(None) => view! { <NoOrg/> }.into_any(),
                     Ok(Some(loaded)) => {
                         retry.succeeded();
@@ -192,6 +193,7 @@ fn StatementView(loaded: Loaded) -> impl IntoView {
                 </div>
             </div>
             <article class="invoice">
+                <div class="invoice__head"><span class="brand"><PortalName mark="brand__mark"/></span></div>
                 {parties(&document)}
                 {document.tables.iter().map(table).collect::<Vec<AnyView>>()}
                 {sums(&document.sums)}

@@ -4,7 +4,7 @@
 
 use berth_types::ids::OrgId;
 use berth_types::jobs::{Blocker, JobPlan, NewJob, SuggestedChange};
-use berth_types::money::{available_text, reserved_text};
+use berth_types::money::{available_text, money_text, reserved_text};
 use berth_types::problems::FieldError;
 use berth_types::time::Timestamp;
 use leptos::prelude::*;
@@ -69,7 +69,9 @@ pub fn Preview(
             move |_| if inside.get() { 0 } else { plan.with(|plan| plan.as_ref().map_or(0, missing_micros)) },
         );
     let is_short = Memo::new(move |_| missing.get() > 0);
-    let currency = use_session().me.currency;
+    let session = use_session();
+    let runs = session.runs_in(org);
+    let currency = session.me.currency;
     // An edit of the form redraws the remarks, but not the dialog.
     let request_credit = move || {
         let currency = currency.clone();
@@ -78,13 +80,13 @@ pub fn Preview(
     view! {
         <aside class="summary" aria-label="Price and start">
             <h2 class="summary__title">"Price and start"</h2>
-            {move || figures(plan.get(), inside.get())}
+            {move || figures(plan.get(), inside.get(), request.get_untracked())}
             <div class="summary__actions">
                 <button
                     class="btn btn--primary"
                     type="submit"
                     form="launch"
-                    disabled=move || !ready.get() || call.pending.get()
+                    disabled=move || !ready.get() || !runs || call.pending.get()
                     aria-busy=move || call.pending.get().then_some("true")
                 >
                     {move || if call.pending.get() { "Launching" } else { "Launch job" }}
@@ -177,7 +179,7 @@ fn row(name: &'static str, class: &'static str, value: AnyView) -> AnyView {
     view! { <div class=class><dt>{name}</dt><dd>{value}</dd></div> }.into_any()
 }
 
-fn figures(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
+fn figures(plan: Option<Answer<JobPlan>>, inside: bool, request: Request) -> AnyView {
     let Some(Ok(plan)) = plan else {
         // The same rows avoid a layout shift.
         let blank = || "–".into_any();
@@ -193,7 +195,13 @@ fn figures(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
     };
     // The plan of a job in a reservation has the price without the reservation.
     let (hourly, worst) = if inside { (0, 0) } else { (plan.per_hour_micros, plan.worst_case_micros) };
-    let price = text::price_text(hourly, &plan.currency);
+    // The price of one device keeps its own digits, as in its row.
+    let one_device = request.is_ok_and(|job| job.count == 1 && job.nodes == 1);
+    let price = if one_device {
+        money_text(hourly, &plan.currency)
+    } else {
+        text::price_text(hourly, &plan.currency)
+    };
     let price = view! { {price}<span class="unit">"/h"</span> }.into_any();
     let maximum = reserved_text(worst, &plan.currency);
     let available = available_text(plan.available_micros, &plan.currency);

@@ -24,7 +24,7 @@ pub fn table(quota: &Quota, currency: &str) -> AnyView {
                         <th role="columnheader" scope="col" class="num">"Used"</th>
                         <th role="columnheader" scope="col" class="num">"Maximum"</th>
                         <th role="columnheader" scope="col" class="num">"Remaining"</th>
-                        <th role="columnheader" scope="col"><span class="visually-hidden">"Level"</span></th>
+                        <th role="columnheader" scope="col"><span class="visually-hidden">"Share used"</span></th>
                     </tr>
                 </thead>
                 <tbody role="rowgroup">{rows}</tbody>
@@ -50,7 +50,7 @@ fn row(line: &Line, currency: &str) -> AnyView {
     };
     let level = match line.used_milli() {
         Some(milli) => {
-            view! { <td role="cell" data-label="Level">{meter(&line.label, milli)}</td> }.into_any()
+            view! { <td role="cell" data-label="Share used">{meter(&line.label, milli)}</td> }.into_any()
         }
         None => view! { <td role="cell"></td> }.into_any(),
     };

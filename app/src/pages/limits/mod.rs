@@ -75,7 +75,9 @@ fn origin_text(is_default: bool) -> &'static str {
 #[component]
 fn LimitsView(loaded: Loaded) -> impl IntoView {
     let Loaded { org, quota, requests, offerings, policy } = loaded;
-    let currency = use_session().me.currency;
+    let session = use_session();
+    let owns = session.owns(org);
+    let currency = session.me.currency;
     let quota = RwSignal::new(quota);
     let requests = RwSignal::new(requests);
     every_visible(10_000, move || {
@@ -104,16 +106,26 @@ fn LimitsView(loaded: Loaded) -> impl IntoView {
             <p class="quiet">{move || month_text(&quota.with(|quota| quota.month.clone()))}</p>
         </section>
         <NetworkSection policy=policy/>
-        <LimitRequestForm org=org quota=quota requests=requests offerings=offerings currency=currency/>
+        {if owns {
+            view! {
+                <LimitRequestForm org=org quota=quota requests=requests offerings=offerings currency=currency/>
+            }
+            .into_any()
+        } else {
+            view! { <p class="quiet">"Owners of the organization request other limits."</p> }.into_any()
+        }}
         <section class="section">
             <div class="section__head"><h2>"Your requests"</h2></div>
             {move || {
                 if none.get() {
-                    empty("No requests yet. Request another limit above; the answer of the operator appears here.")
+                    empty("No requests yet. The answer of the operator to a request appears here.")
                 } else {
                     requests.with(|requests| requests::table(requests, &request_currency, false))
                 }
             }}
+            <p class="quiet">
+                "The operator can grant other values than requested. The table above has the limits in force, and the ledger on the page Billing has granted credit."
+            </p>
         </section>
     }
 }
@@ -121,7 +133,7 @@ fn LimitsView(loaded: Loaded) -> impl IntoView {
 /// Returns the month of the counted board-hours.
 fn month_text(month: &str) -> String {
     format!(
-        "Board-hours are counted for {month} (UTC). The unused time limit of a job is subtracted when it ends."
+        "Board-hours are counted for {month} (UTC). When a job ends early, its unused time no longer counts."
     )
 }
 

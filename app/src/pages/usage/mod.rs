@@ -345,7 +345,7 @@ fn figures(usage: &Usage) -> AnyView {
             <div class="stat">
                 <dt class="stat__label">"Month forecast"</dt>
                 <dd class="stat__value">{reserved_text(usage.forecast_month_micros, &usage.currency)}</dd>
-                <dd class="stat__note">{so_far}", rest by running jobs and reservations, or the mean of the month"</dd>
+                <dd class="stat__note">{so_far}". The rest of the month: running jobs and reservations, or the daily mean, whichever is more"</dd>
             </div>
         </dl>
     }

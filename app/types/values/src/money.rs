@@ -3,8 +3,8 @@
 //! The texts follow one rule (docs/billing.md, "Amounts on the screen"):
 //!
 //! - A charged, paid, granted or returned amount is exact ([`money_text`]).
-//! - A single figure of money set aside or required is rounded up ([`reserved_text`]), and one of money at
-//!   hand is rounded down ([`available_text`]).
+//! - A single figure of money set aside or required is rounded up, except for less than a hundredth of its last digit
+//!   ([`reserved_text`]), and one of money at hand is rounded down ([`available_text`]).
 //! - The amounts of a column are exact and have one number of decimals ([`column_decimals`]).
 //! - The price of one device has all its digits ([`money_text`]), and the rate of several devices at most four decimals
 //!   ([`price_text`]).
@@ -86,13 +86,14 @@ const fn figure_step(micros: i64) -> i64 {
     }
 }
 
-/// Formats money that is set aside or required, rounded up: `$0.30` for 0.299998. Nothing costs more than this
-/// figure.
+/// Formats money that is set aside or required, rounded up: `$0.30` for 0.299998, `$0.16` for 0.1502. An excess below a
+/// hundredth of the last digit has no digit: rates are rounded, so an hour at `$0.15` can cost 0.150001.
 pub fn reserved_text(micros: i64, currency: &str) -> String {
     let step = figure_step(micros);
     let over = micros.rem_euclid(step);
-    let up = if over == 0 { micros } else { micros.saturating_sub(over).saturating_add(step) };
-    money_text(up, currency)
+    let down = micros.saturating_sub(over);
+    let is_excess = over > 0 && over >= step / 100;
+    money_text(if is_excess { down.saturating_add(step) } else { down }, currency)
 }
 
 /// Formats money at hand, rounded down: `$1.49` for 1.495. No more than the real amount is shown.
@@ -228,6 +229,19 @@ mod tests {
     }
 
     #[test]
+    fn an_hour_costs_its_price_on_the_screen() {
+        for hourly in (1..=200).map(|cents| cents * 50_000) {
+            let hour = nano_per_second(hourly).unwrap() * 3_600 / 1_000;
+            assert_eq!(reserved_text(hour, "USD"), money_text(hourly, "USD"), "{hour}");
+            let day = nano_per_second(hourly).unwrap() * 86_400 / 1_000;
+            assert_eq!(reserved_text(day, "USD"), money_text(hourly * 24, "USD"), "{day}");
+        }
+        for (micros, text) in [(150_001, "$0.15"), (150_100, "$0.16"), (10_009, "$0.01"), (101, "$0.00011")] {
+            assert_eq!(reserved_text(micros, "USD"), text, "{micros}");
+        }
+    }
+
+    #[test]
     fn a_column_has_one_number_of_decimals() {
         let amounts = [1_500_000, -149_999, 20_000_000, 6_700];
         for (count, decimals, last) in
@@ -289,7 +303,8 @@ mod tests {
             let up = reserved_text(micros, "USD");
             let more = difference(&up, micros);
             let (_, parts) = rational(&up);
-            assert!(more >= 0 && more <= most * parts, "{micros} {up}");
+            let unseen = i128::from(figure_step(micros)) / 100;
+            assert!(more >= -unseen * parts && more <= most * parts, "{micros} {up}");
             let down = available_text(micros, "USD");
             let less = difference(&down, micros);
             let (_, parts) = rational(&down);

@@ -9,7 +9,8 @@ pub const PRINTABLE: &str = r"^[^\u0000-\u001F\u007F-\u009F]*$";
 /// Printable characters and line feeds.
 pub const LINES: &str = r"^[^\u0000-\u0009\u000B-\u001F\u007F-\u009F]*$";
 
-/// Printable characters, with at least one that is not white space.
+/// Printable characters, with at least one that is not white space. The portal also refuses names with invisible
+/// characters and with those that turn the direction of a line.
 pub const NAME: &str = concat!(
     r"^[^\u0000-\u001F\u007F-\u009F]*",
     r"[^\u0000-\u0020\u007F-\u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]",

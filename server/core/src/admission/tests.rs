@@ -30,6 +30,25 @@ fn each_kind_of_retry_is_named_once() {
 }
 
 #[test]
+fn a_name_is_visible_and_keeps_its_direction() {
+    let fault = |name: &str| {
+        let mut errors = Vec::new();
+        check_name("/name", name, &mut errors);
+        errors.first().map(|error| error.detail.clone())
+    };
+    // A joiner is a part of Persian words and of emoji.
+    for good in ["Kari", "東京", "Grüße 2", "می\u{200c}خواهم", "👩\u{200d}🔬"] {
+        assert_eq!(fault(good), None, "{good:?}");
+    }
+    for blank in ["", " ", "\u{200b}\u{200b}", "\u{2060}", "\u{200d} \u{feff}", "\u{3164}"] {
+        assert_eq!(fault(blank).as_deref(), Some("This field is required."), "{blank:?}");
+    }
+    for hidden in ["\u{202e}Kari", "Ka\u{200b}ri", "Kari\u{2066}", "Kari\n"] {
+        assert_eq!(fault(hidden).as_deref(), Some("Use printable characters only."), "{hidden:?}");
+    }
+}
+
+#[test]
 fn an_address_is_one_address_and_nothing_else() {
     for good in
         ["a@b.c", "ada.lovelace+gpu@example.org", "o'brien@example.org", "grüße@example.org", "ada@localhost"]
