@@ -116,7 +116,7 @@ pub async fn check_budgets(
 ) -> Result<(), StoreError> {
     let checked = budgets.check(orgs).await?;
     for (job, reason) in checked.stopped {
-        attempts.apply_event(job, None, MachineEvent::Cancel, reason).await?;
+        attempts.apply_event(job, None, MachineEvent::Spend, reason).await?;
     }
     checked.failed.map_or(Ok(()), Err)
 }

@@ -225,9 +225,20 @@ impl Wishes {
     /// The wishes that were in force within the last `seconds`.
     fn within(&self, now: Timestamp, seconds: u32) -> impl Iterator<Item = u32> + '_ {
         let from = now.plus_seconds(-i64::from(seconds));
-        let ends = self.0.iter().skip(1).map(|(next, _)| Some(*next)).chain([None]);
         let current = move |end: Option<Timestamp>| end.is_none_or(|end| end > from);
-        self.0.iter().zip(ends).filter(move |(_, end)| current(*end)).map(|((_, wish), _)| *wish)
+        self.with_ends().filter(move |(_, end)| current(*end)).map(|(wish, _)| wish)
+    }
+
+    /// All wishes with the times at which the next ones began.
+    fn with_ends(&self) -> impl Iterator<Item = (u32, Option<Timestamp>)> + '_ {
+        let ends = self.0.iter().skip(1).map(|(next, _)| Some(*next)).chain([None]);
+        self.0.iter().zip(ends).map(|((_, wish), end)| (*wish, end))
+    }
+
+    /// The time at which the last of these former wishes is `seconds` in the past.
+    fn gone_at(&self, seconds: u32, is_one: impl Fn(u32) -> bool) -> Option<Timestamp> {
+        let ends = self.with_ends().filter(|(wish, _)| is_one(*wish)).filter_map(|(_, end)| end);
+        ends.max().map(|end| end.plus_seconds(i64::from(seconds)))
     }
 }
 
@@ -305,6 +316,16 @@ impl Scaler {
             load: load.unwrap_or_default(),
             target: policy.target,
             scheduled,
+        }
+    }
+
+    /// The end of the delay that the last decision names, if the requests stay as they are.
+    pub fn delay_ends(&self, policy: &Policy, decision: &Decision) -> Option<Timestamp> {
+        let number = decision.replicas;
+        match decision.cause {
+            Cause::DelayUp => self.wishes.gone_at(policy.up_delay_s, |wish| wish <= number),
+            Cause::DelayDown => self.wishes.gone_at(policy.down_delay_s, |wish| wish >= number),
+            _ => None,
         }
     }
 

@@ -29,6 +29,8 @@ pub enum StopCause {
     },
     /// Stopped by the operator.
     Halted,
+    /// Stopped by a spent budget.
+    Spent,
     /// The node is drained.
     Drained {
         /// The job is queued again afterwards.
@@ -36,6 +38,16 @@ pub enum StopCause {
         /// Seconds from the signal to SIGKILL; 0: the usual grace of the worker.
         grace_s: u32,
     },
+}
+
+impl StopCause {
+    /// True for the stop of a job that is not queued again.
+    pub const fn is_final(self) -> bool {
+        match self {
+            Self::Cancelled | Self::TimedOut | Self::Halted | Self::Spent | Self::Idle { .. } => true,
+            Self::Preempted { .. } | Self::RankFailed | Self::Drained { .. } => false,
+        }
+    }
 }
 
 /// The end of an attempt, proved by its worker.
@@ -71,6 +83,8 @@ pub enum MachineEvent {
     Cancel,
     /// The operator stops the job.
     Halt,
+    /// A spent budget stops the job.
+    Spend,
     /// The scheduler preempts the attempt.
     Preempt { attempt: u32, for_job: Option<JobId> },
     /// One of several ranks failed.
@@ -84,7 +98,7 @@ pub enum MachineEvent {
     End {
         attempt: u32,
         outcome: Outcome,
-        /// The job is queued again ([`is_retried`]), unless it was cancelled or halted.
+        /// The job is queued again ([`is_retried`]), unless it was cancelled, halted or stopped by a budget.
         again: bool,
         /// The rank whose end this is; `None` for an attempt with one rank.
         rank: Option<u32>,
@@ -181,6 +195,7 @@ impl MachineEvent {
             Self::Idle { percent, for_s, .. } => StopCause::Idle { percent, for_s },
             Self::Cancel => StopCause::Cancelled,
             Self::Halt => StopCause::Halted,
+            Self::Spend => StopCause::Spent,
             _ => return None,
         })
     }
@@ -256,7 +271,7 @@ impl Machine {
     /// [`Rejected`] if the event does not fit the state; the state stays as it is.
     pub fn apply(self, event: MachineEvent) -> Result<(Self, Vec<Effect>), Rejected> {
         use MachineEvent::{
-            Assign, Cancel, Drain, End, Halt, Idle, Orphan, Preempt, Prepare, RankFailed, Start,
+            Assign, Cancel, Drain, End, Halt, Idle, Orphan, Preempt, Prepare, RankFailed, Spend, Start,
         };
         self.check_attempt(&event)?;
         if let Some(cause) = event.stop_cause()
@@ -275,24 +290,14 @@ impl Machine {
             // A report can arrive twice, or after a stop.
             (Self::Starting { .. } | Self::Running { .. } | Self::Stopping { .. }, Prepare { .. })
             | (Self::Running { .. } | Self::Stopping { .. }, Start { .. })
-            | (
-                Self::Stopping {
-                    cause:
-                        StopCause::Cancelled | StopCause::TimedOut | StopCause::Halted | StopCause::Idle { .. },
-                    ..
-                },
-                Cancel | Halt,
-            )
             | (Self::Stopping { .. }, Preempt { .. } | RankFailed { .. } | Idle { .. } | Drain { .. }) => {
                 Err(Rejected::NoChange)
             }
-            // A cancelled or halted job is not queued again. Its worker stops it already.
-            (Self::Stopping { attempt, .. }, Cancel) => {
-                Ok((Self::Stopping { attempt, cause: StopCause::Cancelled }, vec![]))
-            }
-            (Self::Stopping { attempt, .. }, Halt) => {
-                Ok((Self::Stopping { attempt, cause: StopCause::Halted }, vec![]))
-            }
+            // The worker stops the attempt already.
+            (Self::Stopping { attempt, cause }, stop @ (Cancel | Halt | Spend)) => match stop.stop_cause() {
+                Some(stop) if !cause.is_final() => Ok((Self::Stopping { attempt, cause: stop }, vec![])),
+                _ => Err(Rejected::NoChange),
+            },
             (Self::Queued, Orphan { failure }) => {
                 let finish = Effect::Finish { exit_code: None, failure: Some(failure) };
                 Ok((Self::Ended(JobState::Failed), vec![Effect::Settle, finish]))
@@ -307,12 +312,9 @@ impl Machine {
                 },
                 End { again: true, .. },
             ) => Ok((Self::Queued, vec![Effect::Requeue, Effect::WakeNode])),
-            (Self::Queued, Cancel) => {
-                let finish = Effect::Finish { exit_code: None, failure: None };
-                Ok((Self::Ended(JobState::Cancelled), vec![Effect::Settle, finish]))
-            }
-            (Self::Queued, Halt) => {
-                let finish = Effect::Finish { exit_code: None, failure: Some(halted()) };
+            (Self::Queued, stop @ (Cancel | Halt | Spend)) => {
+                let failure = stop.stop_cause().and_then(stop_failure);
+                let finish = Effect::Finish { exit_code: None, failure };
                 Ok((Self::Ended(JobState::Cancelled), vec![Effect::Settle, finish]))
             }
             (machine, End { outcome, rank, .. }) => {
@@ -329,7 +331,8 @@ impl Machine {
                 | Idle { .. }
                 | Drain { .. }
                 | Cancel
-                | Halt,
+                | Halt
+                | Spend,
             ) => Err(Rejected::NotNow(machine.state())),
             (machine, Prepare { .. } | Start { .. }) => Err(Rejected::NotNow(machine.state())),
         }
@@ -387,13 +390,13 @@ fn final_state(
             let failure = Failure { code: "job.idle".to_owned(), detail: idle_text(percent, for_s) };
             (JobState::Cancelled, code, Some(failure))
         }
-        // Like a cancelled job, but the failure says that the operator stopped it.
-        (Machine::Stopping { cause: StopCause::Halted, .. }, outcome) => {
+        // Like a cancelled job, but the failure says that the operator or a budget stopped it.
+        (Machine::Stopping { cause: cause @ (StopCause::Halted | StopCause::Spent), .. }, outcome) => {
             let code = match outcome {
                 Outcome::Exited { code } | Outcome::TimedOut { code } => Some(code),
                 Outcome::Failed(_) => None,
             };
-            (JobState::Cancelled, code, Some(halted()))
+            (JobState::Cancelled, code, stop_failure(cause))
         }
         // Exit code 0 is no success here: the program saved its state and ended early.
         (Machine::Stopping { cause: StopCause::Drained { .. }, .. }, outcome) => match outcome {
@@ -431,6 +434,23 @@ pub const HALTED: &str = "operator.stopped";
 fn halted() -> Failure {
     let detail = "The operator stopped the job.";
     Failure { code: HALTED.to_owned(), detail: detail.to_owned() }
+}
+
+/// The failure code of a job that a spent budget stopped. The detail names the budget.
+pub const SPENT: &str = "budget.spent";
+
+fn spent() -> Failure {
+    let detail = "A budget of the job is spent.";
+    Failure { code: SPENT.to_owned(), detail: detail.to_owned() }
+}
+
+/// The failure of a job that was not stopped by its own organization.
+fn stop_failure(cause: StopCause) -> Option<Failure> {
+    match cause {
+        StopCause::Halted => Some(halted()),
+        StopCause::Spent => Some(spent()),
+        _ => None,
+    }
 }
 
 /// The failure text of a job that was stopped because of idle devices.

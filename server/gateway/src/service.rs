@@ -21,6 +21,8 @@ use crate::clock::now_ms;
 const AVOID_MS: u64 = 1_000;
 /// Milliseconds for which a service without requests is in the reports.
 const REPORTED_MS: u64 = 5_000;
+/// Milliseconds for which the reports name the free replicas of a service that left: some reports are lost.
+const LEFT_MS: u64 = 10_000;
 
 /// A request that needs a replica.
 #[derive(Debug, Clone)]
@@ -65,8 +67,8 @@ struct Inner {
     loaded_at_ms: Option<u64>,
     /// The snapshot has a replica for new requests.
     has_replica: bool,
-    /// The snapshot does not have the service any more.
-    has_left: bool,
+    /// The time at which the service left the snapshot, or at which its last request since then ended.
+    left_at_ms: Option<u64>,
 }
 
 /// The state of a service.
@@ -128,6 +130,8 @@ impl Inner {
     fn finish(&mut self, replica: ReplicaId, outcome: Outcome, now: u64) {
         self.balancer.finish(replica, outcome, now);
         self.in_flight = self.in_flight.saturating_sub(1);
+        // The reports name this replica as long as the others.
+        self.left_at_ms = self.left_at_ms.map(|_| now);
         self.start_waiting(now);
     }
 }
@@ -174,12 +178,12 @@ impl ServiceState {
         inner.wakes.fail_wake();
         inner.balancer.close();
         inner.has_replica = false;
-        inner.has_left = true;
+        inner.left_at_ms = Some(inner.left_at_ms.unwrap_or_else(now_ms));
     }
 
     /// The next snapshot has the service: its requests wait until the snapshot is taken over.
     pub fn come_back(&self) {
-        self.lock().has_left = false;
+        self.lock().left_at_ms = None;
     }
 
     /// Starts waiting requests whose time of another choice has come.
@@ -197,7 +201,7 @@ impl ServiceState {
     pub fn enter(self: &Arc<Self>, demand: Demand) -> Result<Entry, Refusal> {
         let now = now_ms();
         let mut inner = self.lock();
-        if inner.has_left {
+        if inner.left_at_ms.is_some() {
             return Err(Refusal::UnknownAddress);
         }
         if demand.except.is_empty() {
@@ -281,10 +285,20 @@ impl ServiceState {
         self.lock().balancer.outstanding(replica) == 0
     }
 
+    /// True for a service that left and has had no request at a replica for a while.
+    pub fn is_over(&self) -> bool {
+        self.is_over_at(now_ms())
+    }
+
+    fn is_over_at(&self, now: u64) -> bool {
+        let inner = self.lock();
+        inner.in_flight == 0 && inner.left_at_ms.is_some_and(|at| now.saturating_sub(at) >= LEFT_MS)
+    }
+
     /// The known replicas without a request of this gateway, if the service is in no snapshot any more.
     pub fn free_after_leave(&self) -> Vec<ReplicaId> {
         let inner = self.lock();
-        if inner.has_left { inner.balancer.free().collect() } else { Vec::new() }
+        if inner.left_at_ms.is_some() { inner.balancer.free().collect() } else { Vec::new() }
     }
 }
 
@@ -352,143 +366,4 @@ impl Drop for Turn {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::SocketAddr;
-
-    use berth_serving::snapshot::{Access, Name, Protocol, Replica, ReplicaProtocol, ReplicaToken, Revision};
-    use berth_types::ids::{JobId, NodeId, OrgId};
-    use uuid::Uuid;
-
-    use super::*;
-
-    fn replica(number: u128, concurrency: u32) -> Replica {
-        Replica {
-            id: ReplicaId { job: JobId::from_uuid(Uuid::from_u128(number)), attempt: 1, rank: 0 },
-            org: OrgId::from_uuid(Uuid::from_u128(1)),
-            node: NodeId::from_uuid(Uuid::from_u128(1)),
-            address: SocketAddr::from(([127, 0, 0, 1], 1)),
-            port: 1,
-            token: ReplicaToken::try_from("token".to_owned()).unwrap(),
-            ready_for_ms: 3_600_000,
-            concurrency,
-            draining: false,
-        }
-    }
-
-    fn service(replicas: Vec<Replica>) -> Service {
-        Service {
-            id: ServiceId::from_uuid(Uuid::from_u128(1)),
-            org: OrgId::from_uuid(Uuid::from_u128(1)),
-            name: Name::try_from("digits".to_owned()).unwrap(),
-            access: Access::Public,
-            protocol: Protocol::Http,
-            addresses: Vec::new(),
-            models: Vec::new(),
-            max_body_bytes: 1_000,
-            nano_per_prompt_token: 0,
-            nano_per_completion_token: 0,
-            revisions: vec![Revision {
-                id: RevisionId::from_uuid(Uuid::from_u128(1)),
-                weight_percent: 100,
-                replica_protocol: ReplicaProtocol::Http1,
-                pinned_keys: Vec::new(),
-                replicas,
-            }],
-        }
-    }
-
-    fn demand(wait_ms: u64) -> Demand {
-        let deadline_ms = now_ms() + wait_ms;
-        Demand { key: None, session: None, prefix: None, bytes: 0, deadline_ms, except: Vec::new() }
-    }
-
-    fn state(replicas: Vec<Replica>) -> Arc<ServiceState> {
-        let state = ServiceState::new(service(Vec::new()).id, Arc::default());
-        state.update(&service(replicas));
-        state
-    }
-
-    fn placed(entry: Entry) -> Place {
-        match entry {
-            Entry::Placed(place) => place,
-            Entry::Waits(_) => panic!("a place"),
-        }
-    }
-
-    fn waits(entry: Entry) -> Turn {
-        match entry {
-            Entry::Waits(turn) => turn,
-            Entry::Placed(_) => panic!("a turn"),
-        }
-    }
-
-    #[tokio::test]
-    async fn waiting_requests_start_in_order_as_places_become_free() {
-        let state = state(vec![replica(1, 1)]);
-        let first = placed(state.enter(demand(60_000)).unwrap());
-        let (second, third) = (state.enter(demand(60_000)).unwrap(), state.enter(demand(60_000)).unwrap());
-        let (second, third) = (waits(second), waits(third));
-        assert_eq!(state.counts(), (1, 2));
-        first.finish(Outcome::Answered);
-        let second = second.place().await.unwrap();
-        assert_eq!(state.counts(), (1, 1));
-        drop(second);
-        drop(third);
-        assert_eq!(state.counts(), (0, 0), "a caller that left keeps no place");
-        // They began and ended between two reports.
-        let load = || state.load().map(|load| (load.in_flight, load.waiting, load.begun));
-        assert_eq!([load(), load()], [Some((0, 0, true)), Some((0, 0, false))]);
-        let lost = ServiceLoad { begun: true, ..state.load().unwrap() };
-        state.restore_load(&lost);
-        assert_eq!([load(), load()], [Some((0, 0, true)), Some((0, 0, false))]);
-    }
-
-    #[tokio::test]
-    async fn a_request_that_never_began_is_in_no_report() {
-        let asleep = state(Vec::new());
-        drop(waits(asleep.enter(demand(60_000)).unwrap()));
-        assert_eq!(asleep.load(), None);
-    }
-
-    #[tokio::test]
-    async fn a_request_waits_for_a_wake_until_its_deadline() {
-        let asleep = state(Vec::new());
-        let turn = waits(asleep.enter(demand(60_000)).unwrap());
-        asleep.waits.notified().await;
-        assert_eq!(asleep.load().map(|load| load.waiting), Some(1));
-        asleep.update(&service(vec![replica(1, 1)]));
-        assert!(turn.place().await.is_ok());
-        let late = waits(state(Vec::new()).enter(demand(0)).unwrap());
-        assert!(matches!(late.place().await, Err(Refusal::WaitedTooLong { .. })));
-    }
-
-    #[tokio::test]
-    async fn the_end_of_a_service_ends_its_waits() {
-        let state = state(Vec::new());
-        let turn = waits(state.enter(demand(60_000)).unwrap());
-        state.leave();
-        assert_eq!(turn.place().await.err(), Some(Refusal::UnknownAddress));
-        assert_eq!(state.enter(demand(60_000)).err(), Some(Refusal::UnknownAddress), "it is late");
-        assert_eq!(state.counts(), (0, 0));
-        state.come_back();
-        let turn = waits(state.enter(demand(60_000)).unwrap());
-        state.update(&service(vec![replica(1, 1)]));
-        assert!(turn.place().await.is_ok());
-        assert!(state.enter(demand(60_000)).is_ok() && state.free_after_leave().is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_failed_request_avoids_its_replica_for_a_while() {
-        let state = state(vec![replica(1, 4), replica(2, 4)]);
-        let first = placed(state.enter(demand(60_000)).unwrap()).replica();
-        for _ in 0..8 {
-            let retried = Demand { except: vec![first], ..demand(60_000) };
-            assert_ne!(placed(state.enter(retried).unwrap()).replica(), first);
-        }
-        let both = Demand { except: vec![replica(1, 1).id, replica(2, 1).id], ..demand(60_000) };
-        let turn = waits(state.enter(both).unwrap());
-        state.lock().waiters.values_mut().for_each(|waiter| waiter.avoids_until_ms = 0);
-        state.tick();
-        assert!(turn.place().await.is_ok());
-    }
-}
+mod tests;

@@ -21,6 +21,8 @@ use crate::view::View;
 
 /// The file of the last snapshot.
 const SNAPSHOT: &str = "snapshot.json";
+/// Services that left and have no request, until the reports have named their replicas.
+const MAX_LEFT: usize = 1_000;
 
 /// Counts since the start, for metrics.
 #[derive(Debug, Default)]
@@ -47,7 +49,7 @@ pub struct Shared {
     view: RwLock<Option<Arc<View>>>,
     /// The text of the snapshot in use, until the disk has it.
     unkept: Mutex<Option<Vec<u8>>>,
-    /// The states of all services with requests, also of those that have left.
+    /// The states of all services, with those that have left: they have requests yet, or the next reports name their replicas.
     states: Mutex<HashMap<ServiceId, Arc<ServiceState>>>,
     /// The time of the last word of the portal about its snapshot.
     confirmed_ms: AtomicU64,
@@ -191,7 +193,13 @@ impl Shared {
                 state.leave();
             }
         }
-        states.retain(|id, state| view.services.contains_key(id) || state.counts().0 > 0);
+        let mut room = MAX_LEFT;
+        states.retain(|id, state| {
+            let is_used = view.services.contains_key(id) || state.counts().0 > 0;
+            let is_kept = is_used || (room > 0 && !state.is_over());
+            room -= usize::from(is_kept && !is_used);
+            is_kept
+        });
         drop(states);
         let keys: std::collections::HashSet<_> =
             view.routes.snapshot().keys.iter().map(|key| key.id).collect();
@@ -252,7 +260,10 @@ impl Shared {
             let draining = replicas.filter(|replica| replica.draining).map(|replica| replica.id);
             drained.extend(draining.filter(|replica| state.is_free(*replica)));
         }
-        drained.extend(self.states().values().flat_map(|state| state.free_after_leave()));
+        let mut states = self.states();
+        drained.extend(states.values().flat_map(|state| state.free_after_leave()));
+        states.retain(|_, state| !state.is_over());
+        drop(states);
         drained.truncate(MAX_DRAINED);
         drained
     }

@@ -75,10 +75,7 @@ pub fn ended_event(
     let time_left = job.metered_ms < job.max_duration_s.saturating_mul(1_000);
     let retries = u32::try_from(job.retries).unwrap_or(u32::MAX);
     let again = time_left && is_retried(retry, retries, stop, &outcome);
-    let is_stopped = matches!(
-        stop,
-        Some(StopCause::Cancelled | StopCause::TimedOut | StopCause::Halted | StopCause::Idle { .. })
-    );
+    let is_stopped = stop.is_some_and(StopCause::is_final);
     if let Some(StopCause::Idle { percent, for_s }) = stop {
         detail = format!("{} {detail}", idle_text(percent, for_s));
     }

@@ -48,7 +48,8 @@ pub(crate) async fn add_inputs(
     Ok(true)
 }
 
-/// Adds the part of a replica of a service that gateways reach, to its first rank.
+/// Adds the part of a replica of a service that gateways reach, to its first rank. The others answer no request, so they
+/// have no port.
 ///
 /// # Errors
 /// The database cannot be read, or the portal has no key.
@@ -59,14 +60,11 @@ pub(crate) async fn add_replica(
     submission: &NewJob,
     start: &mut RankStart,
 ) -> Result<(), StoreError> {
-    if !submission.labels.contains_key(replicas::LABEL) {
+    if row.rank != 0 || !submission.labels.contains_key(replicas::LABEL) {
         return Ok(());
     }
     let Some(terms) = replicas::find_start(tx, row.job_id).await? else { return Ok(()) };
     start.env.insert("PORT".to_owned(), terms.port.to_string());
-    if row.rank != 0 {
-        return Ok(());
-    }
     let keys = context.keys().map_err(StoreError::Engine)?;
     let attempt = u32::try_from(row.number).unwrap_or(0);
     let token = replica_token(&keys, row.job_id, attempt, 0);

@@ -1,6 +1,6 @@
 //! The transitions of a job: each event with its postings and its records.
 
-use berth_core::jobs::{DRAINED, Effect, HALTED, Machine, MachineEvent, Outcome, StopCause};
+use berth_core::jobs::{DRAINED, Effect, HALTED, Machine, MachineEvent, Outcome, SPENT, StopCause};
 use berth_foundation::Context;
 use berth_foundation::days::month_of;
 use berth_store::jobs::StoredJob;
@@ -63,10 +63,10 @@ pub(crate) async fn step(
         MachineEvent::Preempt { for_job, .. } => for_job,
         _ => None,
     };
-    // The halt of a waiting job has no earlier stop with a reason.
+    // The stop of a waiting job has no earlier stop with a reason.
     let stop = row.phase.stop.as_ref();
-    let halted = (event == MachineEvent::Halt).then(|| detail.clone());
-    let reason = stop.and_then(|stop| stop.reason.clone()).filter(|text| !text.is_empty()).or(halted);
+    let present = matches!(event, MachineEvent::Halt | MachineEvent::Spend).then(|| detail.clone());
+    let reason = stop.and_then(|stop| stop.reason.clone()).filter(|text| !text.is_empty()).or(present);
     let gives_back = gives_back(row, &event);
     let Ok((next, effects)) = machine(row).apply(event) else { return Ok(None) };
     if gives_back {
@@ -83,10 +83,9 @@ pub(crate) async fn step(
         match effect {
             Effect::Finish { exit_code, failure } => {
                 row.exit_code = exit_code.map(i64::from);
-                let operator_reason =
-                    |f: &Failure| reason.clone().filter(|_| [DRAINED, HALTED].contains(&f.code.as_str()));
-                let failure =
-                    failure.map(|f| (operator_reason(&f).unwrap_or_else(|| f.detail.clone()), f.code));
+                let given = [DRAINED, HALTED, SPENT];
+                let given_reason = |f: &Failure| reason.clone().filter(|_| given.contains(&f.code.as_str()));
+                let failure = failure.map(|f| (given_reason(&f).unwrap_or_else(|| f.detail.clone()), f.code));
                 (row.failure_detail, row.failure_code) = failure.unzip();
             }
             Effect::Requeue => {
@@ -161,12 +160,13 @@ async fn insert_notice(
     store::budgets::insert_notice(tx, &notice).await
 }
 
-/// The state of a job with the cause of its stop and the reason of an operator.
+/// The state of a job with the cause of its stop and the reason of an operator or a budget.
 fn phase(next: Machine, detail: &str) -> Phase {
-    let operator = |cause| matches!(cause, StopCause::Halted | StopCause::Drained { .. });
+    let has_reason =
+        |cause| matches!(cause, StopCause::Halted | StopCause::Spent | StopCause::Drained { .. });
     let stop = match next {
         Machine::Stopping { cause, .. } => {
-            Some(Stop { cause, reason: operator(cause).then(|| detail.to_owned()) })
+            Some(Stop { cause, reason: has_reason(cause).then(|| detail.to_owned()) })
         }
         _ => None,
     };

@@ -303,6 +303,7 @@ impl Controller {
         let inputs = Inputs {
             now,
             wanted: wanted(&service.scaling.0, &decision),
+            delay_ends: memory.delay_ends(&service.scaling.0, &decision),
             judged: memory.judge(&service.rollout.0, world, &self.board, now),
             gateways,
             refused: memory.refusals(decision.load.waiting > 0),

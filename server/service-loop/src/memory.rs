@@ -125,6 +125,11 @@ impl Memory {
         self.scaler.decide(&policy(scaling), fleet, now, schedules::utc_offset_min(scaling, now))
     }
 
+    /// The end of the delay that the last decision names.
+    pub fn delay_ends(&self, scaling: &Scaling, decision: &Decision) -> Option<Timestamp> {
+        self.scaler.delay_ends(&policy(scaling), decision)
+    }
+
     /// Judges the canary of a service by its requests since the begin of its step. A good one goes on only by itself if the
     /// rule permits it.
     pub fn judge(

@@ -56,6 +56,8 @@ pub struct Inputs {
     pub now: Timestamp,
     /// The replicas that the requests need.
     pub wanted: u32,
+    /// The end of the delay after which the number changes.
+    pub delay_ends: Option<Timestamp>,
     pub judged: Option<Judged>,
     /// `None` as long as the gateways had no time to report.
     pub gateways: Option<Vec<GatewayView>>,
@@ -131,6 +133,9 @@ pub fn plan(world: &World, inputs: &Inputs) -> Plan {
         next: None,
     };
     let mut work = Work { world, inputs, kept: Vec::new(), plan };
+    if let Some(at) = inputs.delay_ends {
+        work.due(at);
+    }
     work.sort_replicas();
     work.roll();
     let needs = work.needs();

@@ -4,7 +4,7 @@ use berth_foundation::{Caller, Change, Context, Right, has_right, idempotency, r
 use berth_jobs::Jobs;
 use berth_service_types::revisions::{NewRevision, RevisionState};
 use berth_service_types::services::{
-    NewService, PatchService, Service, ServiceHour, ServiceState, TokenPrice,
+    NewService, PatchService, Service, ServiceAccess, ServiceHour, ServiceState, TokenPrice,
 };
 use berth_serving::snapshot::MAX_SERVICES;
 use berth_store::services::revisions::StoredRevision;
@@ -300,6 +300,9 @@ impl Services {
                 check_models(tx, &after).await?;
                 if !store::services::services::update(tx, &after).await? {
                     return Err(StoreError::Stale.into());
+                }
+                if before.access == ServiceAccess::Public && after.access != before.access {
+                    store::services::services::end_public(tx, id, context.now()).await?;
                 }
                 if after.stopped {
                     store::services::promise_evidence::drop_wake(tx, id).await?;

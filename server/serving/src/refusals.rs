@@ -195,7 +195,7 @@ impl Fault {
                 502,
                 "replica.broken",
                 "Replica failed",
-                "The replica broke off the request after its begin. The log of its job has the reason.",
+                "The replica broke off the request after its begin. The page or the log of its job has the reason.",
             ),
             Self::Silent => (
                 504,

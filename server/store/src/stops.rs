@@ -11,7 +11,7 @@ use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stop {
     pub cause: StopCause,
-    /// The reason of the operator, for a job that is halted or drained.
+    /// The reason of the operator, for a job that is halted or drained, or of the budget that is spent.
     pub reason: Option<String>,
 }
 
@@ -39,10 +39,14 @@ impl StopColumns {
         let named =
             |name| Self { stop_cause: Some(name), stop_reason: stop.reason.clone(), ..Self::default() };
         match stop.cause {
-            StopCause::Cancelled => named("cancelled"),
+            StopCause::Cancelled => Self { stop_reason: None, ..named("cancelled") },
             StopCause::TimedOut => named("timed_out"),
             StopCause::RankFailed => named("rank_failed"),
             StopCause::Halted => named("halted"),
+            // The column knows no name for it; only this stop of a cancelled job has a reason.
+            StopCause::Spent => {
+                Self { stop_reason: Some(stop.reason.clone().unwrap_or_default()), ..named("cancelled") }
+            }
             // The column needs a value for this cause.
             StopCause::Preempted { for_job } => {
                 Self { stop_for_job: Some(for_job.unwrap_or(JobId::NONE)), ..named("preempted") }
@@ -64,6 +68,7 @@ impl StopColumns {
 /// Parses the columns of a stop; returns `None` if they contradict each other.
 fn parse(
     cause: &str,
+    reason: Option<&str>,
     for_job: Option<JobId>,
     requeues: Option<bool>,
     seconds: Option<i64>,
@@ -71,6 +76,7 @@ fn parse(
 ) -> Option<StopCause> {
     let seconds = seconds.map(u32::try_from).transpose().ok()?;
     Some(match cause {
+        "cancelled" if reason.is_some() => StopCause::Spent,
         "cancelled" => StopCause::Cancelled,
         "timed_out" => StopCause::TimedOut,
         "rank_failed" => StopCause::RankFailed,
@@ -96,8 +102,10 @@ where
         let Some(cause): Option<String> = row.try_get("stop_cause")? else {
             return Ok(Self { state, stop: None });
         };
+        let reason: Option<String> = row.try_get("stop_reason")?;
         let cause = parse(
             &cause,
+            reason.as_deref(),
             row.try_get("stop_for_job")?,
             row.try_get("stop_requeues")?,
             row.try_get("stop_seconds")?,
@@ -107,6 +115,6 @@ where
             let source: Box<dyn Error + Send + Sync> = format!("{cause:?} in stop_cause").into();
             sqlx::Error::ColumnDecode { index: "stop_cause".to_owned(), source }
         })?;
-        Ok(Self { state, stop: Some(Stop { cause, reason: row.try_get("stop_reason")? }) })
+        Ok(Self { state, stop: Some(Stop { cause, reason }) })
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use crate::common::{TestPortal, engines, job};
+use berth_server::loops;
 use berth_store as store;
 use berth_types::ids::JobId;
 use futures::FutureExt;
@@ -103,6 +104,10 @@ async fn each_budget_counts_its_own_charges_jobs_and_thresholds() {
         record_charge(&t, &org, Some("alpha"), 20_000).await;
         let checked = t.portal.budgets.check(None).await.unwrap();
         assert_eq!(checked.stopped, [(jobs[0], "The budget alpha is spent.".to_owned())], "{engine}");
+        loops::check_budgets(&t.portal.budgets, &t.portal.attempts, None).await.unwrap();
+        let ended = t.get(&ada, &format!("/orgs/{org}/jobs/{}", jobs[0])).await.expect(200);
+        let failure = json!({"code": "budget.spent", "detail": "The budget alpha is spent."});
+        assert_eq!((&ended["state"], &ended["failure"]), (&json!("cancelled"), &failure), "{engine}");
     }
 }
 

@@ -409,6 +409,12 @@ async fn a_report_counts_once_and_its_figures_are_bounded() {
             assert_eq!(post(report(life, number, uses)).await.0, 200, "{engine}");
             assert_eq!(sum("requests").await, 5, "{engine} {life}");
         }
+        // A foreign request of the time in which the service was public.
+        let public_until = t.portal.context.now().micros();
+        run(t, format!("UPDATE services SET public_until = {public_until} WHERE id = '{service}'")).await;
+        assert_eq!(post(report(5, 3, json!([used(1, foreign)]))).await.0, 200, "{engine}");
+        assert_eq!(sum("requests").await, 6, "{engine}");
+        run(t, "DELETE FROM service_use".to_owned()).await;
         for n in 1..=110 {
             assert_eq!(post(report(6, n, json!([used(1_000_000_000_000, key)]))).await.0, 200, "{engine}");
         }

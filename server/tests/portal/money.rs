@@ -255,7 +255,8 @@ async fn a_spent_budget_stops_running_jobs() {
     loops::check_budgets(&setup.t.portal.budgets, &setup.t.portal.attempts, None).await.unwrap();
     loops::check_budgets(&setup.t.portal.budgets, &setup.t.portal.attempts, None).await.unwrap();
     let done = setup.until_ended(&running).await;
-    assert_eq!(done["state"], "cancelled", "{done}");
+    let failure = json!({"code": "budget.spent", "detail": "The budget all is spent."});
+    assert_eq!((&done["state"], &done["failure"]), (&json!("cancelled"), &failure), "{done}");
     let listed = setup.t.get(&setup.ada, &budgets).await.expect(200);
     assert_eq!(listed["items"][0]["passed_percent"], 100, "{listed}");
     setup.t.portal.webhooks.deliver().await.unwrap();

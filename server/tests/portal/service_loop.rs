@@ -2,6 +2,7 @@
 //! the rollout and the drains follow reports.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::common::{TestPortal, engines};
 use crate::idle_portal::IdlePortal;
@@ -211,6 +212,24 @@ async fn an_idle_service_falls_asleep_and_the_first_request_wakes_it_at_once() {
         setup.gateway_reports(&id, 2, 0);
         setup.turn(0).await;
         assert_eq!(setup.replica_jobs().await.len(), 2, "{engine}: one for each request");
+    }
+}
+
+#[tokio::test]
+async fn a_rise_comes_at_the_end_of_its_delay() {
+    for (engine, db, _location) in engines("service_rise").await {
+        let setup = IdlePortal::on(db).await;
+        let scaling = json!({
+            "max_replicas": 2, "target_requests": 1, "up_delay_s": 3, "down_delay_s": 60, "idle_s": 60,
+        });
+        let (id, replica) = setup.live_service(scaling).await;
+        setup.gateway_reports(&id, 4, 0);
+        setup.turn(6).await;
+        let pass = setup.t.portal.service_loop.run().await.unwrap();
+        assert!(pass.next.is_some_and(|next| next <= Duration::from_secs(3)), "{engine}: {pass:?}");
+        assert_eq!(setup.replica_jobs().await, [replica], "{engine}");
+        setup.turn(3).await;
+        assert_eq!(setup.replica_jobs().await.len(), 2, "{engine}: no other look is due");
     }
 }
 

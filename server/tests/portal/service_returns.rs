@@ -1,7 +1,9 @@
-//! Tests of the loop of services: the way back to a former revision, tries after a refusal, and the drain of a stopped service.
+//! Tests of the loop of services: the way back to a former revision, tries after a refusal, the drain of a stopped service,
+//! and replicas on several nodes.
 
 use crate::common::engines;
-use crate::idle_portal::IdlePortal;
+use crate::gateways::number;
+use crate::idle_portal::{IdlePortal, node};
 use crate::operations::job;
 use crate::service_loop::{GATEWAY, revision};
 use berth_serving::snapshot::ReplicaId;
@@ -124,5 +126,40 @@ async fn a_free_replica_of_a_stopped_service_ends_before_the_request_of_another_
         is_free(replicas[0]);
         setup.turn(0).await;
         assert_eq!(state(&setup, replicas[0]).await, "stopping", "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn the_first_rank_of_a_replica_alone_has_a_port() {
+    for (engine, db, _location) in engines("service_ranks").await {
+        let setup = IdlePortal::on(db).await;
+        let mut spec = revision(&json!({}));
+        spec["job"]["nodes"] = json!(2);
+        setup.create_service(json!({}), json!({"job": spec["job"]})).await;
+        setup.turn(0).await;
+        let replica = setup.replica_jobs().await[0];
+        let mut ports = Vec::new();
+        for n in 1..=2 {
+            let ranks = setup.t.portal.attempts.desired(node(n)).await.unwrap();
+            let starts = ranks.into_iter().filter(|rank| rank.job == replica).filter_map(|rank| rank.start);
+            ports.extend(starts.map(|start| (start.replica.is_some(), start.env.get("PORT").cloned())));
+        }
+        ports.sort();
+        assert_eq!(ports, [(false, None), (true, Some("8000".to_owned()))], "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_keeps_the_end_of_its_public_access() {
+    for (engine, db, _location) in engines("service_public").await {
+        let setup = IdlePortal::on(db).await;
+        let id = setup.create_service(json!({}), json!({})).await;
+        let mut ends = Vec::new();
+        for change in [json!({"stopped": true}), json!({"access": "organization"}), json!({"stopped": false})]
+        {
+            setup.patch_service(&id, change).await;
+            ends.push(number(&setup.t, "SELECT COALESCE(MAX(public_until), 0) FROM services").await);
+        }
+        assert!(ends[0] == 0 && ends[1] > 0 && ends[2] == ends[1], "{engine}: {ends:?}");
     }
 }

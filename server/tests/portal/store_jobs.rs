@@ -254,6 +254,7 @@ async fn each_stop_cause_is_stored_and_read_unchanged() {
         StopCause::TimedOut,
         StopCause::RankFailed,
         StopCause::Halted,
+        StopCause::Spent,
         StopCause::Preempted { for_job: Some(job(9)) },
         StopCause::Preempted { for_job: None },
         StopCause::Idle { percent: 3, for_s: 3_600 },
@@ -265,6 +266,9 @@ async fn each_stop_cause_is_stored_and_read_unchanged() {
         submit(&db, new_job(1)).await.unwrap();
         for cause in causes {
             for reason in [None, Some("new: 30 firmware".to_owned())] {
+                if cause == if reason.is_some() { StopCause::Cancelled } else { StopCause::Spent } {
+                    continue;
+                }
                 let mut row = read!(db, store::jobs::find_any, job(1)).unwrap();
                 row.phase.state = JobState::Stopping;
                 row.phase.stop = Some(Stop { cause, reason });

@@ -1,7 +1,7 @@
 //! The replicas of a service, the decision about their number, and the dialog of the rule.
 
 use berth_service_types::scaling::{Scaling, ScalingDecision};
-use berth_service_types::services::{PatchService, ServiceReplica};
+use berth_service_types::services::{PatchService, Service, ServiceReplica};
 use berth_types::ids::JobId;
 use berth_types::problems::Problem;
 use leptos::prelude::*;
@@ -24,7 +24,7 @@ use crate::ui::*;
 pub fn Replicas(live: LiveService) -> impl IntoView {
     let open = RwSignal::new(false);
     let none = Memo::new(move |_| live.service.with(|service| service.replicas.is_empty()));
-    let decision = Memo::new(move |_| live.service.with(|service| service.decision.clone()));
+    let decision = Memo::new(move |_| live.service.with(present_decision));
     let rule = Memo::new(move |_| live.service.with(|service| rule_text(&service.scaling)));
     let bar =
         Memo::new(move |_| live.service.with(|service| (service.replicas.clone(), service.scaling.clone())));
@@ -93,7 +93,12 @@ fn rule_text(scaling: &Scaling) -> String {
     format!("{range}{sleep}.{schedule}{shadow}")
 }
 
-/// Returns the last decision about the number of replicas.
+/// Returns the last decision about the number of replicas; absent for a stopped service, for which none is made.
+fn present_decision(service: &Service) -> Option<ScalingDecision> {
+    service.decision.clone().filter(|_| !service.stopped)
+}
+
+/// Shows a decision about the number of replicas.
 fn decision_view(decision: &ScalingDecision) -> AnyView {
     let load = format!(" ({} in flight, {} waiting)", number(decision.in_flight), number(decision.waiting));
     let reason = sentence(&decision.reason);
@@ -205,6 +210,25 @@ mod tests {
             "The service has 1 to 4 replicas, one for each 4 requests. Schedule: Monday 08:00 to Monday 18:00 \
              at least 2 replicas (UTC). Shadow mode: the decisions and the schedule are not applied."
         );
+    }
+
+    #[test]
+    fn a_stopped_service_has_no_present_decision() {
+        let service = |stopped: bool| -> Service {
+            serde_json::from_value(serde_json::json!({
+                "id": "svc_00000000000000000000000001", "org": "org_00000000000000000000000001", "name": "chat",
+                "state": "asleep", "protocol": "http", "access": "public", "hosts": [], "path": "/s/lab/chat",
+                "models": [], "max_body_bytes": 10, "scaling": {}, "rollout": {}, "stopped": stopped, "revisions": [],
+                "replicas": [], "created_at": "2026-11-20T09:00:00Z", "created_by": "Ada",
+                "decision": {"at": "2026-11-20T09:00:00Z", "replicas": 2, "applied": true, "reason": "2 replicas",
+                    "in_flight": 8, "waiting": 0},
+                "token_price": {"prompt_micros_per_million": 0, "completion_micros_per_million": 0},
+                "last_day": {"requests": 0, "errors": 0, "prompt_tokens": 0, "completion_tokens": 0, "token_micros": 0},
+            }))
+            .unwrap()
+        };
+        assert_eq!(present_decision(&service(false)).map(|one| one.replicas), Some(2));
+        assert_eq!(present_decision(&service(true)), None);
     }
 
     #[test]

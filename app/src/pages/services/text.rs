@@ -185,6 +185,16 @@ pub fn service_url(gateway: &str, service: &Service) -> String {
     }
 }
 
+/// Returns the fault of a path that leads out of the service; absent for a good one.
+pub fn path_fault(path: &str) -> Option<String> {
+    let before_query = path.trim().split('?').next().unwrap_or_default();
+    // A browser reads a part as these changes show it.
+    let read: String = before_query.chars().filter(|c| !c.is_ascii_control()).collect();
+    let read = read.to_ascii_lowercase().replace("%2e", ".");
+    let leaves = read.split(['/', '\\']).any(|part| part == "..");
+    leaves.then(|| "Enter a path without the part \"..\": it would lead to another service.".to_owned())
+}
+
 /// Returns the body of a chat request with one message.
 pub fn chat_body(model: &str, message: &str) -> String {
     serde_json::json!({
@@ -235,6 +245,16 @@ mod tests {
             "last_day": {"requests": 0, "errors": 0, "prompt_tokens": 0, "completion_tokens": 0, "token_micros": 0},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_path_stays_below_the_address_of_the_service() {
+        for path in ["", "/", "/a/..b/c..", "a/./b", "/...", "/a?b=/../c"] {
+            assert_eq!(path_fault(path), None, "{path}");
+        }
+        for path in ["..", "../../x", "/a/../b", "/%2E./a", "a\\..\\b", "/.\t./a", "#/../a", "/..?a"] {
+            assert!(path_fault(path).is_some(), "{path}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::super::call_button::CallButton;
 use super::super::parts::{Call, CallProblem, FormKey, now_ms};
 use super::chat::{Events, chat_text, completion_text, refusal_text};
 use super::state::LiveService;
-use super::text::{chat_body, service_url};
+use super::text::{chat_body, path_fault, service_url};
 use crate::address::org_link;
 use crate::api;
 use crate::api::gateways::{AnswerPart, ServiceRequest};
@@ -86,7 +86,9 @@ impl Input {
         let kind =
             if self.body.trim_start().starts_with(['{', '[']) { "application/json" } else { "text/plain" };
         let body = Some(self.body).filter(|body| self.method != "GET" && !body.is_empty());
-        let url = format!("{url}{}", self.path.trim().trim_start_matches('/'));
+        // A browser does not send a fragment.
+        let path = self.path.trim().trim_start_matches('/').replace('#', "%23");
+        let url = format!("{url}{path}");
         ServiceRequest { url, method: self.method, key, body: body.map(|body| (body, kind)) }
     }
 }
@@ -197,7 +199,8 @@ fn TryPanel(live: LiveService) -> impl IntoView {
     let running = Memo::new(move |_| panel.progress.get().is_running());
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        if running.get_untracked() {
+        let is_refused = !is_chat && panel.path.with_untracked(|path| path_fault(path).is_some());
+        if is_refused || running.get_untracked() {
             return;
         }
         let chosen = panel.gateway.get_untracked();
@@ -408,7 +411,7 @@ fn HttpInputs(panel: Panel) -> impl IntoView {
                 kind="text"
                 value=panel.path
                 hint=Some("Below the address of the service, with a query if needed.".to_owned())
-                error=Signal::derive(|| None)
+                error=Signal::derive(move || panel.path.with(|path| path_fault(path)))
             />
         </div>
         {move || {
@@ -473,6 +476,9 @@ mod tests {
         assert_eq!(body["stream"].as_bool(), Some(true));
         let get = input.clone().request("https://gw.example/", &service("http"));
         assert_eq!((get.url.as_str(), get.body), ("https://gw.example/s/lab/chat/echo?a=1", None));
+        let part = Input { path: "a#b?c#d".to_owned(), ..input.clone() };
+        let part = part.request("https://gw.example", &service("http"));
+        assert_eq!(part.url, "https://gw.example/s/lab/chat/a%23b?c%23d");
         let put = Input { method: "PUT", key: String::new(), ..input };
         let put = put.request("https://gw.example", &service("http"));
         assert_eq!((put.key, put.method), (None, "PUT"));

@@ -8,6 +8,7 @@ mod columns;
 pub mod gateways;
 pub mod hosts;
 pub mod keys;
+mod numbers;
 pub mod promises;
 pub mod revisions;
 pub mod scaling;

@@ -188,6 +188,7 @@ pub struct PutTraffic {
     pub revision: i64,
     /// Its part of the requests, 0 to 100; the live revision has the rest. With 100 it becomes live. A different part
     /// ends the steps of a canary and stays until a person changes it; with the present one the steps go on.
+    #[serde(deserialize_with = "crate::numbers::read_u8")]
     #[cfg_attr(feature = "schema", schemars(range(max = 100)))]
     pub percent: u8,
     /// The inference keys of the organization whose requests all go to the revision while it is a canary with a ready
@@ -195,4 +196,17 @@ pub struct PutTraffic {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 20)))]
     pub canary_keys: Vec<InferenceKeyId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentage_outside_of_its_type_is_read_and_beyond_its_range() {
+        for (number, percent) in [(7_i64, 7), (-1, u8::MAX), (256, u8::MAX)] {
+            let traffic = serde_json::json!({"revision": 1, "percent": number});
+            assert_eq!(serde_json::from_value::<PutTraffic>(traffic).unwrap().percent, percent);
+        }
+    }
 }

@@ -72,6 +72,21 @@ pub struct ScheduleWindow {
     /// The first minute after the window. An end before the begin is in the next week.
     pub end: WeekTime,
     /// The least number of replicas within the window, 1 to `max_replicas`.
+    #[serde(deserialize_with = "crate::numbers::read_u32")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100)))]
     pub floor: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_floor_outside_of_its_type_is_read_and_beyond_its_range() {
+        let time = serde_json::json!({"day": "monday", "minute": 1});
+        for (number, floor) in [(7_i64, 7), (-1, u32::MAX), (1 << 40, u32::MAX)] {
+            let window = serde_json::json!({"begin": time, "end": time, "floor": number});
+            assert_eq!(serde_json::from_value::<ScheduleWindow>(window).unwrap().floor, floor);
+        }
+    }
 }

@@ -34,6 +34,31 @@ fn decided(scaler: &mut Scaler, policy: &Policy, replicas: u32, requests: u32, s
 }
 
 #[test]
+fn a_delay_ends_when_the_number_changes_and_not_before() {
+    let policy = Policy { up_delay_s: 3, down_delay_s: 7, ..policy() };
+    // A short peak in between begins each delay anew.
+    for (replicas, loads, ends_s, then) in [
+        (1, vec![(0, 16), (10, 40)], 13, 3),
+        (1, vec![(0, 16), (10, 40), (11, 10), (12, 40)], 15, 3),
+        (3, vec![(0, 48), (10, 20)], 17, 2),
+        (3, vec![(0, 48), (10, 20), (11, 48), (12, 20)], 19, 2),
+    ] {
+        let mut scaler = Scaler::default();
+        let mut last = None;
+        for (s, requests) in &loads {
+            last = Some(decided(&mut scaler, &policy, replicas, *requests, *s));
+        }
+        let last = last.unwrap();
+        assert_eq!(scaler.delay_ends(&policy, &last), Some(second(ends_s)), "{last}");
+        let requests = loads.last().unwrap().1;
+        let before = decided(&mut scaler, &policy, replicas, requests, ends_s - 1);
+        assert_eq!(before.replicas, replicas, "{before}");
+        let after = decided(&mut scaler, &policy, replicas, requests, ends_s);
+        assert_eq!((after.replicas, scaler.delay_ends(&policy, &after)), (then, None), "{after}");
+    }
+}
+
+#[test]
 fn the_reason_is_a_sentence() {
     let mut scaler = Scaler::default();
     let first = decided(&mut scaler, &policy(), 1, 41, 0);

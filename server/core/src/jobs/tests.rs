@@ -126,29 +126,35 @@ fn a_job_whose_node_is_emptied_waits_again_or_says_so() {
 }
 
 #[test]
-fn a_job_that_the_operator_stops_ends_and_says_so() {
-    let failure = Some(halted());
-    let (ended, effects) = Machine::Queued.apply(MachineEvent::Halt).unwrap();
-    assert_eq!(ended, Machine::Ended(JobState::Cancelled));
-    assert!(effects.contains(&Effect::Finish { exit_code: None, failure: failure.clone() }), "{effects:?}");
-    let (stopping, effects) = Machine::Running { attempt: 1 }.apply(MachineEvent::Halt).unwrap();
-    assert_eq!(effects, [Effect::WakeNode]);
-    for again in [MachineEvent::Halt, MachineEvent::Cancel] {
-        assert_eq!(stopping.apply(again), Err(Rejected::NoChange), "a second stop changes nothing");
-    }
-    let bad =
-        MachineEvent::End { attempt: 1, outcome: Outcome::Exited { code: 143 }, again: true, rank: None };
-    for (event, exit_code) in [(exit(1, 0), Some(0)), (bad, Some(143)), (lost(), None)] {
-        let (ended, effects) = stopping.apply(event).unwrap();
+fn a_job_that_the_operator_or_a_budget_stops_ends_and_says_so() {
+    for (event, cause, failure) in
+        [(MachineEvent::Halt, StopCause::Halted, halted()), (MachineEvent::Spend, StopCause::Spent, spent())]
+    {
+        let failure = Some(failure);
+        let (ended, effects) = Machine::Queued.apply(event.clone()).unwrap();
         assert_eq!(ended, Machine::Ended(JobState::Cancelled));
-        let finish = Effect::Finish { exit_code, failure: failure.clone() };
+        let finish = Effect::Finish { exit_code: None, failure: failure.clone() };
         assert!(effects.contains(&finish), "{effects:?}");
+        let (stopping, effects) = Machine::Running { attempt: 1 }.apply(event.clone()).unwrap();
+        assert_eq!(effects, [Effect::WakeNode]);
+        for again in [MachineEvent::Halt, MachineEvent::Spend, MachineEvent::Cancel] {
+            assert_eq!(stopping.apply(again), Err(Rejected::NoChange), "a second stop changes nothing");
+        }
+        let outcome = Outcome::Exited { code: 143 };
+        let bad = MachineEvent::End { attempt: 1, outcome, again: true, rank: None };
+        for (end, exit_code) in [(exit(1, 0), Some(0)), (bad, Some(143)), (lost(), None)] {
+            let (ended, effects) = stopping.apply(end).unwrap();
+            assert_eq!(ended, Machine::Ended(JobState::Cancelled));
+            let finish = Effect::Finish { exit_code, failure: failure.clone() };
+            assert!(effects.contains(&finish), "{effects:?}");
+        }
+        let preempted =
+            Machine::Stopping { attempt: 1, cause: StopCause::Preempted { for_job: preemptor() } };
+        let (stopping, effects) = preempted.apply(event.clone()).unwrap();
+        assert_eq!((stopping, effects), (Machine::Stopping { attempt: 1, cause }, vec![]));
+        let ended = Machine::Ended(JobState::Succeeded);
+        assert_eq!(ended.apply(event), Err(Rejected::Ended));
     }
-    let preempted = Machine::Stopping { attempt: 1, cause: StopCause::Preempted { for_job: preemptor() } };
-    let (stopping, effects) = preempted.apply(MachineEvent::Halt).unwrap();
-    assert_eq!((stopping, effects), (Machine::Stopping { attempt: 1, cause: StopCause::Halted }, vec![]));
-    let ended = Machine::Ended(JobState::Succeeded);
-    assert_eq!(ended.apply(MachineEvent::Halt), Err(Rejected::Ended));
 }
 
 #[test]
@@ -206,11 +212,12 @@ fn an_older_attempt_changes_nothing() {
 }
 
 fn any_event() -> impl Strategy<Value = MachineEvent> {
-    (0u32..3, 0i32..3, 0u8..12).prop_map(|(attempt, code, kind)| match kind {
+    (0u32..3, 0i32..3, 0u8..13).prop_map(|(attempt, code, kind)| match kind {
         6 => MachineEvent::Preempt { attempt, for_job: preemptor() },
         8 => MachineEvent::RankFailed { attempt },
         9 => MachineEvent::Idle { attempt, percent: 7, for_s: 600 },
         11 => MachineEvent::Halt,
+        12 => MachineEvent::Spend,
         10 => MachineEvent::Drain { attempt, again: code == 1, grace_s: 30 },
         7 => MachineEvent::Orphan { failure: Failure { code: "x".into(), detail: String::new() } },
         0 => MachineEvent::Assign { attempt },

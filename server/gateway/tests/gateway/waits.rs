@@ -166,6 +166,18 @@ async fn a_service_that_left_has_its_free_replicas_in_reports_while_another_one_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_left_without_a_request_has_its_replicas_in_reports() {
+    let stage = Stage::new().await;
+    let worker = Worker::start(&stage.authority, 1, &Server::whole("1")).await;
+    let replica = worker.replica.id;
+    stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
+    stage.publish(Vec::new(), Vec::new()).await;
+    let is_reported =
+        || stage.portal.reports.lock().unwrap().iter().any(|report| report.drained.contains(&replica));
+    eventually("a report of its replica", || async { is_reported() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_share_the_requests_and_a_third_part_waits() {
     let stage = Stage::new().await;
     let (one, two) = (Server::whole("1").gated(), Server::whole("2").gated());

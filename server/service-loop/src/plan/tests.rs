@@ -418,6 +418,12 @@ fn a_short_life_is_replaced_at_its_half() {
 }
 
 #[test]
+fn the_next_look_is_at_the_end_of_a_delay() {
+    let inputs = Inputs { delay_ends: Some(at(3)), ..inputs(1) };
+    assert_eq!(plan(&live(vec![replica(0, Kind::Ready)]), &inputs).next, Some(at(3)));
+}
+
+#[test]
 fn a_refused_submission_waits_and_names_the_reason() {
     let refusal = Refusal { until: at(8), detail: "Not enough credit.".to_owned() };
     let refused = || -> BTreeMap<RevisionId, Refusal> { [(revision_id(1), refusal.clone())].into() };

@@ -26,6 +26,8 @@ const MAX_SUM: i64 = 100_000_000_000_000;
 const SEEN_EVERY_MS: i64 = 10_000;
 /// The precision of the recorded last use of a key.
 const USED_EVERY_MS: i64 = 60_000;
+/// Milliseconds after the end of public access for which uses of its time are plausible: a day, as for blocks of credit.
+const OPEN_USES_MS: i64 = 86_400_000;
 const HOUR_MICROS: i64 = 3_600_000_000;
 /// Seconds for which the faults of a service do not count after a replica failed by its own fault.
 const FAILED_S: i64 = 300;
@@ -61,9 +63,9 @@ impl Known {
     }
 
     /// The revision of a use that the portal can count. The key of another organization can use a public service.
-    fn find(&self, used: &Use) -> Option<&UsedRevision> {
+    fn find(&self, used: &Use, now: Timestamp) -> Option<&UsedRevision> {
         let revision = self.revisions.get(&used.revision).filter(|row| row.service_id == used.service)?;
-        let is_open = revision.access == ServiceAccess::Public;
+        let is_open = was_open(revision, now);
         let fits = match used.key {
             None => is_open,
             Some(key) => self.keys.get(&key).is_some_and(|key| is_open || key.org_id == revision.org_id),
@@ -73,6 +75,13 @@ impl Known {
         let plausible = figures.iter().chain(&used.first_byte).all(|figure| *figure <= MAX_FIGURE);
         (fits && plausible).then_some(revision)
     }
+}
+
+/// True if a request of another organization, or without a key, may have begun at this service. A gateway without contact
+/// to the portal reports it later.
+fn was_open(row: &UsedRevision, now: Timestamp) -> bool {
+    let until = row.public_until;
+    row.access == ServiceAccess::Public || until.is_some_and(|until| now.millis_since(until) < OPEN_USES_MS)
 }
 
 /// The begin of the hour of a time.
@@ -162,7 +171,7 @@ async fn count_uses(tx: &mut Tx<'_>, uses: &[Use], now: Timestamp) -> Result<Vec
     let mut touched: BTreeSet<(RevisionId, String)> = BTreeSet::new();
     let mut counted = Vec::new();
     for used in uses {
-        let Some(revision) = known.find(used) else { continue };
+        let Some(revision) = known.find(used, now) else { continue };
         let place = (revision.id, used.key.map(|key| key.to_string()).unwrap_or_default());
         add_use(rows.entry(place.clone()).or_insert_with(|| new_row(used, revision, hour_at)), used);
         touched.insert(place);
@@ -314,6 +323,28 @@ mod tests {
             (row(7, 2, u64::MAX), false, (0, 0)),
         ] {
             assert_eq!(counted_faults(&row, is_excused), expected, "{row:?} {is_excused}");
+        }
+    }
+
+    #[test]
+    fn uses_of_a_public_service_count_for_a_day_after_its_end() {
+        let now = Timestamp::from_micros(0).plus_seconds(1_000_000);
+        let row = |access, public_until| UsedRevision {
+            id: RevisionId::from_uuid(uuid::Uuid::from_u128(1)),
+            service_id: ServiceId::from_uuid(uuid::Uuid::from_u128(1)),
+            org_id: berth_types::ids::OrgId::from_uuid(uuid::Uuid::from_u128(1)),
+            access,
+            public_until,
+        };
+        for (access, ended_s, expected) in [
+            (ServiceAccess::Public, None, true),
+            (ServiceAccess::Organization, None, false),
+            (ServiceAccess::Organization, Some(0), true),
+            (ServiceAccess::Organization, Some(86_399), true),
+            (ServiceAccess::Organization, Some(86_400), false),
+        ] {
+            let until = ended_s.map(|ended_s: i64| now.plus_seconds(-ended_s));
+            assert_eq!(was_open(&row(access, until), now), expected, "{access:?} {ended_s:?}");
         }
     }
 

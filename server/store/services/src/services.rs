@@ -208,6 +208,11 @@ pub async fn update(tx: &mut Tx<'_>, row: &StoredService) -> Result<bool, StoreE
     Ok(changed)
 }
 
+/// Records that a service was public until now.
+pub async fn end_public(tx: &mut Tx<'_>, id: ServiceId, now: Timestamp) -> Result<(), StoreError> {
+    exec!(tx, "UPDATE services SET public_until = $2 WHERE id = $1", id, now).map(|_| ())
+}
+
 /// Raises the version of a service after a change of its revisions.
 pub async fn raise_version(tx: &mut Tx<'_>, id: ServiceId) -> Result<(), StoreError> {
     exec!(tx, "UPDATE services SET version = version + 1 WHERE id = $1", id).map(|_| ())

@@ -48,6 +48,8 @@ pub struct UsedRevision {
     pub service_id: ServiceId,
     pub org_id: OrgId,
     pub access: ServiceAccess,
+    /// The end of the last time in which its service was public.
+    pub public_until: Option<Timestamp>,
 }
 
 /// Lists those of these revisions that exist.
@@ -58,7 +60,7 @@ pub async fn list_revisions(
     macro_rules! select_revisions {
         ($condition:literal) => {
             concat!(
-                "SELECT r.id, r.service_id, r.org_id, s.access FROM service_revisions r \
+                "SELECT r.id, r.service_id, r.org_id, s.access, s.public_until FROM service_revisions r \
                  JOIN services s ON s.id = r.service_id WHERE r.id ",
                 $condition
             )
