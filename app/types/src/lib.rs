@@ -28,7 +28,6 @@ pub mod people;
 pub mod portal;
 pub mod ports;
 pub mod quotas;
-pub mod rdma;
 pub mod reservations;
 pub mod scim;
 pub mod scopes;
@@ -45,4 +44,4 @@ pub mod webhooks;
 pub use berth_billing_types::{budgets, documents, invoices, ledger, offerings, payments, usage};
 #[cfg(feature = "schema")]
 use berth_values::patterns;
-pub use berth_values::{Page, Sort, days, gangs, ids, lists, money, node_pools, paths, problems, time};
+pub use berth_values::{Page, Sort, days, gangs, ids, lists, money, node_pools, paths, problems, rdma, time};

@@ -311,9 +311,8 @@ fn only_a_jobs_own_nodes_are_there() {
 #[test]
 fn a_node_in_a_directory_can_be_opened_by_its_job() {
     let Some(stage) = Stage::sandboxed() else { return };
-    let (Some(own), Some(other)) = (FakeNode::make_in_directory(202), FakeNode::make_in_directory(203)) else {
-        return;
-    };
+    let nodes = (FakeNode::make_in_directory(202), FakeNode::make_in_directory(203));
+    let (Some(own), Some(other)) = nodes else { return };
     let folder = own.0.parent().unwrap().display();
     let text = format!("cat {}; ls {folder}; cat {}; touch {folder}/more", own.name(), other.name());
     let (_, log) =

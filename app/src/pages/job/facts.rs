@@ -119,6 +119,9 @@ fn advice(code: &str, rank: Option<u32>) -> String {
             "Launch the failed job again first, then this one with the new job in \"Start after\"."
         }
         "reservation" => "Choose Launch again to launch it without a reservation, or in another one.",
+        "budget" => {
+            "Raise the budget or wait for the next month, then choose Launch again to run it once more."
+        }
         "operator" => "Ask an operator of the cloud before you choose Launch again.",
         _ if code == "job.preempted" => "Choose Launch again to run it once more.",
         _ => {
@@ -376,6 +379,7 @@ mod tests {
             "volume.no_room",
             "reservation.ended",
             "operator.stopped",
+            "budget.spent",
             "job.preempted",
         ] {
             let text = advice(code, None);

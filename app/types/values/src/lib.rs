@@ -1,4 +1,4 @@
-//! Values that all wire types share: ids, times, days, money, pages of lists, problems and limits of paths.
+//! Values that wire types share: ids, times, days, money, pages of lists, problems, limits of paths and RDMA ports.
 //!
 //! `berth-types` names all of them, so other crates use only that one.
 
@@ -14,6 +14,7 @@ pub mod paths;
 #[cfg(feature = "schema")]
 pub mod patterns;
 pub mod problems;
+pub mod rdma;
 pub mod time;
 
 // The macro for columns names it.
