@@ -198,6 +198,12 @@ pub struct QuotaRequest {
     /// The time of the decision; absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<Timestamp>,
+    /// The granted limits; absent until the grant, and in grants of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted_limits: Option<Limits>,
+    /// The granted credit in micro-units of the currency; absent where `granted_limits` is, and without credit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted_micros: Option<i64>,
     /// The operator's note about the decision.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,

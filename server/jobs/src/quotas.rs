@@ -364,6 +364,8 @@ impl Quotas {
             created_at: now,
             created_by: caller.user.name.clone(),
             decided_at: None,
+            granted_limits: None,
+            granted_micros: None,
             note: String::new(),
         };
         let event = self.context.audit_event(
@@ -404,20 +406,6 @@ impl Quotas {
         let mut conn = self.context.db.read().await?;
         let rows = store::quotas::list_requests(&mut conn.tx(), org, state, options).await?;
         Ok(options.page(rows, |request| request.id))
-    }
-
-    /// The answer to a repeated decision whose first answer was lost.
-    async fn repeated_decision(
-        &self,
-        caller: &Caller,
-        id: QuotaRequestId,
-    ) -> Result<Outcome<QuotaRequest>, Problem> {
-        if let Some(request) = Gate::find_requested(&self.context, caller).await? {
-            return Ok(Outcome::Requested(request));
-        }
-        let mut conn = self.context.db.read().await?;
-        let found = store::quotas::find_request(&mut conn.tx(), id).await?;
-        found.map(Outcome::Done).ok_or_else(Problem::not_found)
     }
 
     /// Grants or declines a request. The granted limits replace the present ones of the same names. `approved` is the
@@ -470,7 +458,8 @@ impl Quotas {
                 let state =
                     if input.grant { QuotaRequestState::Granted } else { QuotaRequestState::Declined };
                 let note = input.note.trim();
-                if !store::quotas::decide_request(tx, id, state, note, now).await? {
+                let values = (input.grant.then_some(granted), micros);
+                if !store::quotas::decide_request(tx, id, state, note, values, now).await? {
                     let detail =
                         format!("The request was already {}. Nothing was changed.", request.state.name());
                     return Err(Problem::conflict("quota_request.decided", "Request decided", detail).into());
@@ -482,7 +471,7 @@ impl Quotas {
                     store::quotas::put(tx, Some(request.org), &limits).await?;
                 }
                 if let Some(micros) = micros {
-                    credit::grant(tx, &context, (request.org, id), micros, &event).await?;
+                    credit::grant(tx, &context, &request, micros, &event).await?;
                 }
                 store::quotas::insert_audit(tx, Some(request.org), &event).await?;
                 Ok(Outcome::Done(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found)?))

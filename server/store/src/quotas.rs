@@ -68,6 +68,8 @@ struct RequestRow {
     created_at: Timestamp,
     created_by: String,
     decided_at: Option<Timestamp>,
+    granted_limits: Option<JsonColumn<Limits>>,
+    granted_micros: Option<i64>,
     note: String,
 }
 
@@ -84,6 +86,8 @@ impl From<RequestRow> for QuotaRequest {
             created_at: row.created_at,
             created_by: row.created_by,
             decided_at: row.decided_at,
+            granted_limits: row.granted_limits.map(|limits| limits.0),
+            granted_micros: row.granted_micros,
             note: row.note,
         }
     }
@@ -93,7 +97,8 @@ macro_rules! select_requests {
     ($rest:literal) => {
         concat!(
             "SELECT r.id, r.org_id, o.name AS org_name, r.limits, r.credit_micros, r.reason, r.state, r.created_at, \
-             r.created_by, r.decided_at, r.note FROM quota_requests r JOIN orgs o ON o.id = r.org_id ",
+             r.created_by, r.decided_at, r.granted_limits, r.granted_micros, r.note FROM quota_requests r \
+             JOIN orgs o ON o.id = r.org_id ",
             $rest
         )
     };
@@ -162,17 +167,18 @@ pub async fn list_pending(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<QuotaReques
     Ok(rows.into_iter().map(QuotaRequest::from).collect())
 }
 
-/// Decides a pending request. Returns true if it was pending.
+/// Decides a pending request, with the granted limits and credit. Returns true if it was pending.
 pub async fn decide_request(
     tx: &mut Tx<'_>,
     id: QuotaRequestId,
     state: QuotaRequestState,
     note: &str,
+    (limits, micros): (Option<&Limits>, Option<i64>),
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let sql = "UPDATE quota_requests SET state = $2, note = $3, decided_at = $4 \
-               WHERE id = $1 AND state = 'pending'";
-    Ok(exec!(tx, sql, id, state, note, now)? == 1)
+    let sql = "UPDATE quota_requests SET state = $2, note = $3, decided_at = $4, granted_limits = $5, \
+               granted_micros = $6 WHERE id = $1 AND state = 'pending'";
+    Ok(exec!(tx, sql, id, state, note, now, limits.map(JsonColumn), micros)? == 1)
 }
 
 /// Records an audit event of an organization, or (`None`) of the operators, at the end of the transaction.

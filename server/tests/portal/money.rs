@@ -241,6 +241,26 @@ async fn a_refusing_budget_is_never_exceeded() {
     }
 }
 
+#[tokio::test]
+async fn the_refusal_of_a_longer_time_limit_has_exact_amounts() {
+    let t = TestPortal::sqlite().await;
+    let operator = t.operator().await;
+    let (ada, org) = t.tenant("lab").await;
+    t.add_price_and_credit(&operator, &org, 300_001).await;
+    let price = json!({"offering": SLICE, "per_hour_micros": 150_000});
+    t.post(&operator, "/operator/prices", price).await.expect(201);
+    let mut hour = job();
+    hour["max_duration_s"] = json!(3_600);
+    let jobs = format!("/orgs/{org}/jobs");
+    let made = t.post(&ada, &jobs, hour).await.expect(201);
+    assert_eq!(made["held_micros"], 150_001, "{made}");
+    let extend = format!("{jobs}/{}/extend", made["id"].as_str().unwrap());
+    let two_hours = json!({"max_duration_s": 7_200});
+    let problem = t.post(&ada, &extend, two_hours).await.problem(402, "funds.insufficient");
+    let words = "The longer time limit can cost $0.150001 more, and $0.15 is available.";
+    assert!(problem["detail"].as_str().unwrap().starts_with(words), "{problem}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_spent_budget_stops_running_jobs() {
     let setup = WorkerPortal::open().await;

@@ -154,10 +154,13 @@ async fn credit_is_requested_and_granted_once() {
             (&json!(5_000_000), &json!({})),
             "{engine}"
         );
+        let granted_of = |r: &Value| (r.get("granted_limits").cloned(), r.get("granted_micros").cloned());
+        assert_eq!(granted_of(&request), (None, None), "{engine}");
         let decide =
             |request: &Value| format!("/operator/quota-requests/{}", request["id"].as_str().unwrap());
         let granted = t.post(&operator, &decide(&request), json!({"grant": true})).await.expect(200);
         assert_eq!(granted["state"], "granted", "{engine}");
+        assert_eq!(granted_of(&granted), (Some(json!({})), Some(json!(5_000_000))), "{engine}");
         let again = t.post(&operator, &decide(&request), json!({"grant": true})).await;
         again.problem(409, "quota_request.decided");
         let posted =
@@ -166,13 +169,19 @@ async fn credit_is_requested_and_granted_once() {
         let quota = t.get(&ada, &format!("/orgs/{org}/quota")).await.expect(200);
         assert_eq!(quota["is_default"], true, "{engine}: credit is no limit");
 
-        // Another amount, and a refusal.
-        let second = t.post(&ada, &requests, body.clone()).await.expect(201);
-        let less = json!({"grant": true, "credit_micros": 1_495_000});
-        t.post(&operator, &decide(&second), less).await.expect(200);
-        let third = t.post(&ada, &requests, body.clone()).await.expect(201);
-        t.post(&operator, &decide(&third), json!({"grant": false, "note": "No."})).await.expect(200);
-        assert_eq!(posted().await, 6_495_000, "{engine}");
+        // Other amounts, and a refusal.
+        for (micros, balance) in [(1_495_000, 6_495_000), (6_000_000, 12_495_000)] {
+            let request = t.post(&ada, &requests, body.clone()).await.expect(201);
+            let other = json!({"grant": true, "credit_micros": micros});
+            let granted = t.post(&operator, &decide(&request), other).await.expect(200);
+            assert_eq!(granted["credit_micros"], 5_000_000, "{engine}: the request stays");
+            assert_eq!(granted_of(&granted).1, Some(json!(micros)), "{engine}");
+            assert_eq!(posted().await, balance, "{engine}");
+        }
+        let declined = t.post(&ada, &requests, body.clone()).await.expect(201);
+        let no = json!({"grant": false, "note": "No."});
+        let declined = t.post(&operator, &decide(&declined), no).await.expect(200);
+        assert_eq!(granted_of(&declined), (None, None), "{engine}");
         let audit = t.get(&ada, &format!("/orgs/{org}/audit-events")).await.expect(200);
         let details: Vec<&str> = audit["items"]
             .as_array()
@@ -181,10 +190,39 @@ async fn credit_is_requested_and_granted_once() {
             .filter(|event| event["action"] == "credit.granted")
             .map(|event| event["detail"].as_str().unwrap())
             .collect();
-        assert_eq!(details, ["$1.495: Credit as requested", "$5.00: Credit as requested"], "{engine}");
+        let wanted = [
+            "$6.00: More than the requested credit",
+            "$1.495: Part of the requested credit",
+            "$5.00: Credit as requested",
+        ];
+        assert_eq!(details, wanted, "{engine}");
 
         let books = t.post(&operator, "/operator/reconciliation", Value::Null).await.expect(200);
         assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_names_the_limits_that_were_granted() {
+    for (engine, db, _location) in engines("granted_limits").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        let requests = format!("/orgs/{org}/quota-requests");
+        let body = json!({"limits": {"running_jobs": 50}, "reason": "a deadline"});
+        let request = t.post(&ada, &requests, body).await.expect(201);
+        assert_eq!(request.get("granted_limits"), None, "{engine}");
+        let decide = format!("/operator/quota-requests/{}", request["id"].as_str().unwrap());
+        let less = json!({"grant": true, "limits": {"running_jobs": 7}});
+        let granted = t.post(&operator, &decide, less).await.expect(200);
+        let listed = t.get(&ada, &requests).await.expect(200)["items"][0].clone();
+        for read in [granted, listed] {
+            assert_eq!(read["limits"], json!({"running_jobs": 50}), "{engine}: the request stays");
+            assert_eq!(read["granted_limits"], json!({"running_jobs": 7}), "{engine}");
+            assert_eq!(read.get("granted_micros"), None, "{engine}: no credit");
+        }
+        let quota = t.get(&ada, &format!("/orgs/{org}/quota")).await.expect(200);
+        assert_eq!(quota["limits"], json!({"running_jobs": 7}), "{engine}");
     }
 }
 

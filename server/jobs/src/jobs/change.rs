@@ -7,7 +7,7 @@ use berth_core::rating::charge_micros;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{ExtendJob, Job, JobState};
-use berth_types::money::{available_text, reserved_text};
+use berth_types::money::money_text;
 use berth_types::problems::Problem;
 use berth_types::time::{Timestamp, duration_text};
 use futures::FutureExt;
@@ -199,8 +199,8 @@ async fn extend(
         let currency = &context.settings.currency;
         let detail = format!(
             "The longer time limit can cost {} more, and {} is available. The job continues to its present time limit. Add credit, or enter a shorter time limit.",
-            reserved_text(more, currency),
-            available_text(available, currency)
+            money_text(more, currency),
+            money_text(available, currency)
         );
         return Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail).into());
     }

@@ -1,11 +1,13 @@
 //! Requests for credit: their limits, and the credit of a grant.
 
+use std::cmp::Ordering;
+
 use berth_core::admission::amount_text;
 use berth_foundation::{Context, OperatorAct, unverified};
 use berth_store::ledger::Posting;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use berth_types::change_requests::ChangeAction;
-use berth_types::ids::{OrgId, QuotaRequestId, TransferId};
+use berth_types::ids::TransferId;
 use berth_types::ledger::TransferKind;
 use berth_types::money::money_text;
 use berth_types::problems::FieldError;
@@ -68,16 +70,26 @@ pub(super) fn grant_act(
     }
 }
 
+/// The text of the ledger for a grant.
+fn memo(micros: i64, asked: i64) -> &'static str {
+    match micros.cmp(&asked) {
+        Ordering::Less => "Part of the requested credit",
+        Ordering::Equal => "Credit as requested",
+        Ordering::Greater => "More than the requested credit",
+    }
+}
+
 /// Posts the credit of a granted request, with an audit event of the operator in `decision`. The ledger accepts
 /// one credit for each request.
 pub(super) async fn grant(
     tx: &mut Tx<'_>,
     context: &Context,
-    (org, request): (OrgId, QuotaRequestId),
+    request: &QuotaRequest,
     micros: i64,
     decision: &AuditEvent,
 ) -> Result<(), StoreError> {
     let id: TransferId = context.new_id(decision.at);
+    let org = request.org;
     let posting = Posting {
         id,
         org,
@@ -85,9 +97,9 @@ pub(super) async fn grant(
         amount_micros: micros,
         pending: None,
         source: "grant",
-        source_id: request.to_string(),
+        source_id: request.id.to_string(),
         seq: 1,
-        memo: "Credit as requested".to_owned(),
+        memo: memo(micros, request.credit_micros.unwrap_or(micros)).to_owned(),
         at: decision.at,
     };
     store::ledger::post(tx, &posting).await?;
@@ -104,6 +116,14 @@ pub(super) async fn grant(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_ledger_tells_a_part_from_the_whole() {
+        let memos = [2, 3, 4].map(|micros| memo(micros, 3));
+        let wanted =
+            ["Part of the requested credit", "Credit as requested", "More than the requested credit"];
+        assert_eq!(memos, wanted);
+    }
 
     #[test]
     fn an_amount_is_positive_and_at_most_a_billion() {

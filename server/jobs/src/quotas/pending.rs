@@ -1,7 +1,9 @@
-//! Pending requests of all organizations, for the overview of operators, and the rights to decide them.
+//! Pending requests of all organizations, for the overview of operators, the rights to decide them, and repeated
+//! decisions.
 
-use berth_foundation::Caller;
+use berth_foundation::{Caller, Gate};
 use berth_store as store;
+use berth_types::change_requests::Outcome;
 use berth_types::ids::QuotaRequestId;
 use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
@@ -42,6 +44,20 @@ impl Quotas {
             self.context.authorise_operator(caller, right).await?;
         }
         Ok(())
+    }
+
+    /// The answer to a repeated decision whose first answer was lost.
+    pub(super) async fn repeated_decision(
+        &self,
+        caller: &Caller,
+        id: QuotaRequestId,
+    ) -> Result<Outcome<QuotaRequest>, Problem> {
+        if let Some(request) = Gate::find_requested(&self.context, caller).await? {
+            return Ok(Outcome::Requested(request));
+        }
+        let mut conn = self.context.db.read().await?;
+        let found = store::quotas::find_request(&mut conn.tx(), id).await?;
+        found.map(Outcome::Done).ok_or_else(Problem::not_found)
     }
 
     /// The number of pending requests of all organizations, and at most `limit` of them, the oldest first, for
