@@ -51,7 +51,8 @@ export function askForPlace(granted, lost) {
     for (let place = 0; place < PLACES && !given && !over; place += 1) {
       await ask(place, { ifAvailable: true });
     }
-    const other = [...Array(PLACES).keys()].find((place) => !own.has(place));
+    // The first streams of a window, with the lowest places, have its state.
+    const other = [...Array(PLACES).keys()].reverse().find((place) => !own.has(place));
     if (!given && !over && comesFirst && other !== undefined) {
       // No other stream of this window takes the same one.
       own.add(other);

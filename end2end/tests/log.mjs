@@ -56,7 +56,7 @@ const complete = (page) => page.getByRole('log').getByText(LINES.at(-1)).waitFor
 /** Answers the stream of the log with these events. */
 async function played(page, events) {
   const body = events.map(([event, data]) => `event: ${event}\ndata: ${data}\n\n`).join('');
-  await page.route(/\/logs\?rank=0&from=/, (route) =>
+  await page.route(/\/logs\?rank=0&attempt=1&from=/, (route) =>
     route.fulfill({ status: 200, contentType: 'text/event-stream', body }));
 }
 

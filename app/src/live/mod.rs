@@ -187,6 +187,9 @@ mod browser {
         let (resume, on) = (resume.clone(), on.clone());
         let granted = move || {
             if let Some(inner) = weak.upgrade().filter(|inner| !inner.closed.get()) {
+                if inner.shown.get() == FeedState::Waiting {
+                    on("resumed", "", "");
+                }
                 open_source(&inner, &resume(), names, &on);
             }
         };
@@ -267,9 +270,12 @@ mod browser {
                 state,
                 shown: Cell::new(FeedState::Connecting),
             });
-            connect(&inner, &resume, names, &on);
+            // A page that is hidden from its load connects when it is shown.
+            let hidden_checks = Cell::new(if hidden() { HIDDEN_CHECKS } else { 0 });
+            if hidden_checks.get() == 0 {
+                connect(&inner, &resume, names, &on);
+            }
             let (checked, resume, on) = (inner.clone(), resume.clone(), on.clone());
-            let hidden_checks = Cell::new(0u32);
             let timer = gloo_timers::callback::Interval::new(CHECK_MS, move || {
                 if checked.closed.get() {
                     return;

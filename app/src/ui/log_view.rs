@@ -86,17 +86,18 @@ pub fn LogView(
     job: JobId,
     /// The rank of the job.
     rank: u32,
-    /// The attempt of a job with several.
-    attempt: Option<u32>,
+    /// The number of the attempt.
+    attempt: u32,
+    /// True for a job with several attempts.
+    several: bool,
     /// True for an attempt that finished before the load of the page.
     finished: bool,
     /// True for an attempt that has not started yet.
     silent: bool,
 ) -> impl IntoView {
-    let query = attempt.map(|attempt| format!("&attempt={attempt}")).unwrap_or_default();
-    let raw = format!("/api/v1/orgs/{org}/jobs/{job}/logs?rank={rank}{query}");
-    let name = attempt.map(|attempt| format!("{job}-attempt-{attempt}"));
-    let name = format!("{}-rank-{rank}", name.unwrap_or_else(|| job.to_string()));
+    let raw = format!("/api/v1/orgs/{org}/jobs/{job}/logs?rank={rank}&attempt={attempt}");
+    let part = if several { format!("-attempt-{attempt}") } else { String::new() };
+    let name = format!("{job}{part}-rank-{rank}");
     let (download, file) = (raw.clone(), format!("{name}.log"));
     let (timed, timed_file) = (format!("{raw}&timestamps=true"), format!("{name}-times.log"));
     let controls = Controls::new(silent);
@@ -107,7 +108,7 @@ pub fn LogView(
     });
     let lines = NodeRef::<Div>::new();
     #[cfg(feature = "hydrate")]
-    let feed = dom::attach(lines, raw.clone(), attempt.is_some(), controls);
+    let feed = dom::attach(lines, raw.clone(), several, controls);
     #[cfg(not(feature = "hydrate"))]
     let feed = crate::live::open(String::new, &[], |_: &str, _: &str, _: &str| {});
 

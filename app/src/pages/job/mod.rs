@@ -274,6 +274,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
     // Memos, so that log and charts are not recreated at each change of the job.
     let placed = Memo::new(move |_| live.job.with(|job| job.attempt > 0));
     let latest = Memo::new(move |_| live.job.with(|job| job.attempt));
+    let shown = Memo::new(move |_| attempt.get().unwrap_or_else(|| latest.get()));
     let queued = Memo::new(move |_| live.state.get() == JobState::Queued);
     let running = Memo::new(move |_| live.state.get() == JobState::Running);
     let ended = Memo::new(move |_| live.state.get().ended());
@@ -318,16 +319,17 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                             </div>
                             {removed_at.map(removed_log)}
                             {removed_at.is_none().then_some(move || {
-                                let (latest, chosen) = (latest.get(), attempt.get());
+                                let (shown, is_chosen) = (shown.get(), attempt.with_untracked(Option::is_some));
                                 let silent = live.job.with_untracked(|job| job.started_at.is_none());
                                 view! {
                                     <LogView
                                         org=org
                                         job=id
                                         rank=rank.get()
-                                        attempt=chosen.or((latest > 1).then_some(latest))
-                                        finished={finished || chosen.is_some()}
-                                        silent={silent && chosen.is_none()}
+                                        attempt=shown
+                                        several={latest.get_untracked() > 1}
+                                        finished={finished || is_chosen}
+                                        silent={silent && !is_chosen}
                                     />
                                 }
                             })}

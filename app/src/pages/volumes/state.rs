@@ -38,6 +38,11 @@ impl FileUpload {
     pub fn runs(self) -> bool {
         self.status.with(|status| matches!(status, UploadStatus::Sending | UploadStatus::Waiting(_)))
     }
+
+    /// Returns true for an upload that ended before its file was complete, with a subscription.
+    pub fn is_refused(self) -> bool {
+        self.status.with(|status| matches!(status, UploadStatus::Refused(_)))
+    }
 }
 
 /// The shared state of the parts of the page.

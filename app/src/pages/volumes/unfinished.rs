@@ -1,4 +1,4 @@
-//! The unfinished uploads of a volume, without those that this page sends now.
+//! The unfinished uploads of a volume, without those of this page.
 
 use berth_types::volumes::UnfinishedUpload;
 use leptos::prelude::*;
@@ -15,7 +15,7 @@ use crate::ui::*;
 pub(super) fn Unfinished(state: VolumeState) -> impl IntoView {
     let others = Memo::new(move |_| {
         let sent = |uploads: &Vec<FileUpload>, path: &str| {
-            uploads.iter().any(|upload| upload.runs() && upload.path.get_value() == path)
+            uploads.iter().any(|upload| !upload.is_refused() && upload.path.get_value() == path)
         };
         let mut others = state.volume.with(|volume| volume.unfinished_uploads.clone());
         others.retain(|other| !state.uploads.with(|uploads| sent(uploads, &other.path)));
@@ -25,7 +25,15 @@ pub(super) fn Unfinished(state: VolumeState) -> impl IntoView {
     let remove = move |()| {
         let Some(path) = state.removed.one.get_untracked() else { return };
         let name = state.name.get_value();
-        call.run(api::volumes::drop_upload(state.org, &name, &path), move |()| {
+        let removal = api::volumes::drop_upload(state.org, &name, &path);
+        // An upload that is gone needs no removal.
+        let removed = async move {
+            match removal.await {
+                Err(problem) if problem.status == 404 => Ok(()),
+                answer => answer,
+            }
+        };
+        call.run(removed, move |()| {
             state.removed.open.set(false);
             state.reload();
         });

@@ -161,7 +161,10 @@ mod browser {
                 // No answer, or a busy portal.
                 Err(problem) if problem.status == 0 || problem.status == 503 => {
                     let lost = problem.status == 0;
-                    let reason = if lost { "Connection lost, retrying.".to_owned() } else { problem.detail };
+                    let reason = match lost {
+                        true => "Connection lost, retrying.".to_owned(),
+                        false => format!("{} The page tries again.", problem.detail),
+                    };
                     set(upload, UploadStatus::Waiting(reason))?;
                     gloo_timers::future::sleep(RETRY_PAUSE).await;
                     continue;

@@ -283,7 +283,11 @@ impl FakeNode {
             left_out(format!("no directory of device nodes can be made: {error}"));
             return None;
         }
-        Self::make_at(&folder.join("node"), minor)
+        let made = Self::make_at(&folder.join("node"), minor);
+        if made.is_none() {
+            std::fs::remove_dir(&folder).unwrap();
+        }
+        made
     }
 
     fn make_at(path: &Path, minor: u64) -> Option<Self> {
