@@ -59,7 +59,7 @@ test('a link by mail verifies an address', async () => {
   const verify = page.getByRole('button', { name: 'Verify address' });
   await awake(verify);
   await verify.click();
-  await page.getByRole('heading', { name: 'Address verified' }).waitFor();
+  await page.getByRole('heading', { name: 'Your address is verified' }).waitFor();
   await page.getByText(person.email).waitFor();
   await page.getByRole('button', { name: 'Open Berth' }).click();
   await page.waitForURL((url) => url.pathname === inOrg(person.slug));

@@ -61,12 +61,7 @@ pub fn get(origin: &str, path: &str) -> String {
     )
 }
 
-/// Returns the request of a first job.
-pub fn first_job(origin: &str, org: &str) -> String {
-    job_on(origin, org, "h100-80gb.1g.10gb")
-}
-
-/// Returns the same request with a device of `offering`.
+/// Returns the request of a first job with a device of `offering`.
 pub fn job_on(origin: &str, org: &str, offering: &str) -> String {
     let body = format!(
         r#"{{"name":"hello","offering":"{offering}","script":"echo hello from $CUDA_VISIBLE_DEVICES; sleep 30","max_duration_s":600}}"#
@@ -105,10 +100,9 @@ mod tests {
         assert!(
             get("http://localhost:8080", "/x?a=1&b=2").contains("'http://localhost:8080/api/v1/x?a=1&b=2'")
         );
-        assert!(first_job("https://b.example", "org_1").contains("/orgs/org_1/jobs"));
+        let job = job_on("https://b.example", "org_1", "a30-24gb");
         assert!(
-            job_on("https://b.example", "org_1", "a30-24gb")
-                .contains(r#"{"name":"hello","offering":"a30-24gb","#)
+            job.contains("/orgs/org_1/jobs") && job.contains(r#"{"name":"hello","offering":"a30-24gb","#)
         );
     }
 }

@@ -164,7 +164,7 @@ fn HomeView(overview: Overview) -> impl IntoView {
     move || {
         if none.get() {
             view! {
-                <NoJobs org=org balance=balance example=example.clone()/>
+                <NoJobs org=org balance=balance example=example.clone().filter(|_| runs)/>
                 <ClosestLimit quota=quota/>
             }
             .into_any()

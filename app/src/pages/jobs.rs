@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use self::filter::{Filter, Listing};
 use super::compare::select::{COMPARE, CompareButton, compare_cell};
-use super::curl::{self, ListCurl};
+use super::curl::ListCurl;
 use super::load_more::LoadMore;
 use super::org_data::data_view;
-use super::parts::{Call, origin, ready, when_some};
+use super::parts::{Call, ready, when_some};
 use super::rows::{again_cell, board_cell, merge, name_cell, offering_cell};
 use super::saved_filters::SavedFilters;
 use super::stop_jobs::{BulkStop, StopChoice, StopJobsDialog};
@@ -158,7 +158,7 @@ fn JobList(first: FirstPage) -> impl IntoView {
             if none.get() {
                 // The stopped jobs may have left the list.
                 let result = move || stop.filter(|stop| stop.has_result()).map(BulkStop::result);
-                view! { {result} <Empty org=org conditions=conditions.get_value()/> }.into_any()
+                view! { {result} <Empty conditions=conditions.get_value()/> }.into_any()
             } else {
                 view! {
                     <section class="section">
@@ -195,17 +195,10 @@ fn count_text(count: usize, more: bool, sort: Sort) -> String {
 
 /// The state of a list without jobs. `conditions` is empty without a filter.
 #[component]
-fn Empty(org: OrgId, conditions: String) -> impl IntoView {
-    let origin = origin();
+fn Empty(conditions: String) -> impl IntoView {
     if conditions.is_empty() {
-        let line = Signal::derive(move || curl::first_job(&origin.get(), &org.to_string()));
-        return view! {
-            <div class="empty">
-                <p class="empty__text">"No jobs yet. Launch a job with the form or with this request."</p>
-                <CopyBlock text=line label="First job with curl".to_owned()/>
-            </div>
-        }
-        .into_any();
+        let text = "No jobs yet. Launch a job with the form, or with the request on the page Home.";
+        return view! { <div class="empty"><p class="empty__text">{text}</p></div> }.into_any();
     }
     let text = format!("No jobs match: {conditions}.");
     view! {

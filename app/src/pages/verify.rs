@@ -25,11 +25,11 @@ pub fn VerifyPage() -> impl IntoView {
         let work = async move {
             let answer: Answer<VerifiedEmail> = api::people::complete_verification(&body).await;
             // An older link of a verified address is not valid any more.
-            if answer.is_err()
+            if answer.as_ref().is_err_and(|problem| problem.code == "link.not_valid")
                 && let Ok(me) = api::accounts::me().await
                 && me.email_verified_at.is_some()
             {
-                return Ok(format!("{} is verified already.", me.user.email));
+                return Ok(format!("This link is not valid any more. {} is verified.", me.user.email));
             }
             answer.map(|done| done.email)
         };
@@ -51,7 +51,7 @@ pub fn VerifyPage() -> impl IntoView {
                 <p class="quiet">"A link works once, for seven days. Your address may be verified already: see the page Your account, which otherwise sends another link."</p>
             </div>
             <div class="auth__card" role="status" hidden=move || verified.with(Option::is_none)>
-                <h1 id="address-verified" tabindex="-1">"Address verified"</h1>
+                <h1 id="address-verified" tabindex="-1">"Your address is verified"</h1>
                 <p class="break">{move || verified.get()}</p>
                 // A full load: the data of an open session is outdated.
                 <button class="btn btn--primary" type="button" on:click=move |_| open_url("/")>{label}</button>

@@ -18,7 +18,7 @@ pub enum Role {
     Billing,
     /// Rights to run jobs and to see their cost.
     Member,
-    /// Rights to read everything except balance and bills.
+    /// Rights to read everything except balance, budgets, usage and bills.
     Viewer,
 }
 

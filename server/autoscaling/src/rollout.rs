@@ -193,8 +193,10 @@ impl Rollout {
         let needed = |revision: &Revision| match revision.state {
             RevisionState::Staging | RevisionState::Canary => {
                 let share = u64::from(wanted) * u64::from(revision.goal.max(revision.percent));
-                // A revision that starts proves itself also while the service sleeps. A canary sleeps with the live one.
-                let least = u32::from(revision.state == RevisionState::Staging || wanted > 0);
+                // A revision that starts or gets a higher share proves itself also while the service sleeps. Otherwise a
+                // canary sleeps with the live one.
+                let moves = revision.state == RevisionState::Staging || revision.goal > revision.percent;
+                let least = u32::from(moves || wanted > 0);
                 Some(u32::try_from(share.div_ceil(100)).unwrap_or(u32::MAX).max(least))
             }
             RevisionState::Live => Some(wanted),

@@ -140,7 +140,7 @@ pub async fn check_cost(
         if worst_micros > left {
             // Exact amounts: rounded ones can be equal.
             let detail = format!(
-                "The maximum cost is {}. Budget {}: {} a month, {} left after spent and reserved money. Nothing was started or charged. Choose a shorter time limit, or raise the budget.",
+                "The maximum cost is {}. Budget {}: {} a month, {} left after spent and reserved money. Nothing was started or charged. Choose a shorter time limit. An owner can delete the budget and create a higher one.",
                 money_text(worst_micros, currency),
                 row.name,
                 money_text(row.limit_micros, currency),
@@ -400,8 +400,8 @@ impl Budgets {
             (AtLimit::Refuse, _) => {
                 "Submissions with a maximum cost above the rest of the budget are refused."
             }
-            (AtLimit::Stop, 100) => "Running jobs of the budget are stopped now.",
-            (AtLimit::Stop, _) => "At 100 % the running jobs of the budget are stopped.",
+            (AtLimit::Stop, 100) => "Running and waiting jobs of the budget are stopped now.",
+            (AtLimit::Stop, _) => "At 100 % the running and waiting jobs of the budget are stopped.",
         };
         let detail = format!(
             "{} of {} spent in {month} (UTC). {consequence}",

@@ -47,7 +47,7 @@ pub const MAX_PATTERNS: usize = 32;
 pub const MAX_DURATION_S: u64 = 30 * 86_400;
 
 /// True for a character without a shape that hides in a line or turns its direction. Joiners are parts of words.
-const fn is_hidden(c: char) -> bool {
+pub const fn is_hidden(c: char) -> bool {
     matches!(
         c,
         '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
@@ -58,7 +58,12 @@ const fn is_hidden(c: char) -> bool {
 fn is_blank(c: char) -> bool {
     c.is_whitespace()
         || is_hidden(c)
-        || matches!(c, '\u{ad}' | '\u{200c}' | '\u{200d}' | '\u{2800}' | '\u{3164}')
+        || matches!(
+            c,
+            '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+                | '\u{200c}' | '\u{200d}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
 }
 
 /// Checks a name for people: one line of 1 to [`MAX_NAME_CHARS`] visible characters, not blank.

@@ -10,7 +10,7 @@ use berth_store::offerings::StoredOffering;
 use berth_store::reservations::StoredReservation;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use berth_types::ids::OrgId;
-use berth_types::money::{money_text, reserved_text};
+use berth_types::money::money_text;
 use berth_types::problems::Problem;
 use berth_types::reservations::{Quote, Window};
 use berth_types::time::Timestamp;
@@ -44,8 +44,8 @@ pub(crate) async fn check_confirmation(
     if total > available {
         let detail = format!(
             "The reservation costs {}, which is {} more than the available credit. Nothing was reserved. Add credit, or reserve less.",
-            reserved_text(total, currency),
-            reserved_text(total - available, currency)
+            money_text(total, currency),
+            money_text(total - available, currency)
         );
         let title = "Not enough credit";
         return Err(Problem::new(402, "funds.insufficient", title, detail).into());

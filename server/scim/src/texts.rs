@@ -1,5 +1,6 @@
 //! The checks of texts from providers.
 
+use berth_core::admission::is_hidden;
 use berth_types::problems::Problem;
 
 use crate::refusals::invalid_value;
@@ -10,7 +11,7 @@ pub(crate) fn read_text(attribute: &str, text: &str, most: usize) -> Result<Stri
     if text.chars().count() > most {
         return Err(invalid_value(&format!("The attribute {attribute} has at most {most} characters.")));
     }
-    if text.chars().any(char::is_control) {
+    if text.chars().any(|c| c.is_control() || is_hidden(c)) {
         return Err(invalid_value(&format!("The attribute {attribute} has printable characters only.")));
     }
     Ok(text.to_owned())
@@ -33,7 +34,7 @@ mod tests {
     fn a_text_is_short_and_printable() {
         assert_eq!(read_text("a", " x ", 1).as_deref(), Ok("x"));
         assert_eq!(read_text("a", "", 1).as_deref(), Ok(""));
-        for (bad, most) in [("xy", 1), ("\0", 1), (".\n.", 3)] {
+        for (bad, most) in [("xy", 1), ("\0", 1), (".\n.", 3), ("a\u{202e}b", 3)] {
             assert_eq!(
                 read_text("a", bad, most).map_err(|problem| problem.code),
                 Err("scim.value".to_owned())

@@ -120,7 +120,7 @@ fn advice(code: &str, rank: Option<u32>) -> String {
         }
         "reservation" => "Choose Launch again to launch it without a reservation, or in another one.",
         "budget" => {
-            "Raise the budget or wait for the next month, then choose Launch again to run it once more."
+            "Wait for the next month, or have an owner delete the budget and create a higher one. Then choose Launch again to run it once more."
         }
         "operator" => "Ask an operator of the cloud before you choose Launch again.",
         _ if code == "job.preempted" => "Choose Launch again to run it once more.",

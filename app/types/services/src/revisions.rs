@@ -84,7 +84,8 @@ pub struct NewRevision {
     /// The job of each replica. `name` is ignored; `max_duration_s` is the greatest age of a replica: a new one
     /// replaces it before. `depends_on` and `reservation` are not allowed, and `preemptible` is.
     pub job: NewJob,
-    /// The TCP port of the replica, 1 to 65535. The variable `PORT` of the job has it.
+    /// The TCP port of the replica, 1 to 65535. The variable `PORT` of rank 0 has it, or a free port in place of it if
+    /// jobs have the network of the host.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 65_535)))]
     pub port: u16,
     /// The protocol between gateways and the replica; `http1` when absent.

@@ -306,6 +306,11 @@ fn a_canary_sleeps_with_the_live_revision_and_a_revision_that_starts_does_not() 
     assert_eq!(rollout.apply(Event::Ready(2)), Ok(Effect::Changed));
     assert_eq!(rollout.replicas(0), BTreeMap::from([(1, 0), (2, 0)]));
     assert_eq!(rollout.replicas(1), BTreeMap::from([(1, 1), (2, 1)]));
+    // A higher share waits for no request.
+    assert_eq!(rollout.apply(Event::Traffic(2, 100)), Ok(Effect::Changed));
+    assert_eq!(rollout.replicas(0), BTreeMap::from([(1, 0), (2, 1)]));
+    assert_eq!(rollout.apply(Event::Ready(2)), Ok(Effect::Changed));
+    assert_eq!((rollout.live(), rollout.replicas(0)), (Some(2), BTreeMap::from([(2, 0)])));
 }
 
 #[test]

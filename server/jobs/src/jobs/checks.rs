@@ -5,7 +5,7 @@ use berth_core::rating::{share_rate, surcharged_rate, total_rate, worst_case_mic
 use berth_placement::quotas::Need;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Condition, JobState, NewJob};
-use berth_types::money::reserved_text;
+use berth_types::money::money_text;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::{Timestamp, duration_text};
 
@@ -131,8 +131,8 @@ pub(super) fn insufficient_funds(missing: i64, worst: i64, currency: &str) -> Pr
         "Not enough credit",
         format!(
             "The job can cost up to {}, which is {} more than the available credit. Nothing was started or charged. Choose a shorter time limit or a smaller offering, or add credit.",
-            reserved_text(worst, currency),
-            reserved_text(missing, currency)
+            money_text(worst, currency),
+            money_text(missing, currency)
         ),
     )
 }
