@@ -288,7 +288,8 @@ pub struct PatchNode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cordoned: Option<bool>,
     /// The labels of the node in place of the present ones: at most 64, each key and value with 1 to 63
-    /// printable characters. Labels of the worker's settings do not count afterwards. Absent for no change.
+    /// bytes of printable characters, and no `rack` of blanks only. Labels of the worker's settings do not count
+    /// afterwards. Absent for no change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "schema",
@@ -424,7 +425,8 @@ pub struct NewJoinToken {
     /// operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<ExpectedBoards>,
-    /// The labels of the node: at most 64, each key and value with 1 to 63 printable characters.
+    /// The labels of the node: at most 64, each key and value with 1 to 63 bytes of printable
+    /// characters, and no `rack` of blanks only.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(
         feature = "schema",

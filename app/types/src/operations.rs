@@ -426,7 +426,7 @@ pub struct Rack {
     /// The power limit in watts; no limit when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_watts: Option<i64>,
-    /// The number of nodes.
+    /// The number of nodes. Lost nodes with a revoked certificate and their boards are not counted.
     pub nodes: u32,
     /// The number of boards.
     pub boards: u32,

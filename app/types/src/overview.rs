@@ -56,12 +56,12 @@ pub struct BoardNotice {
     pub gpu_uuid: String,
     /// The number of the board on its node, from 0.
     pub index: u32,
-    /// The code of the quarantine; absent for a board without an answer.
+    /// The code of the quarantine; absent for a board without an answer or without an approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// A sentence about the fault or the missing answer.
+    /// A sentence about the fault, the missing answer or the missing approval.
     pub reason: String,
-    /// The start of the quarantine; absent for a board without an answer.
+    /// The start of the quarantine; absent for a board without an answer or without an approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// True for a board without a fault that waits for the approval of an operator.
@@ -97,7 +97,8 @@ pub struct ClusterSummary {
     pub notice_count: u64,
     /// At most 10 of these nodes, by name.
     pub notices: Vec<NodeNotice>,
-    /// The number of reported boards out of service.
+    /// The number of reported boards out of service or without an approval, without those of lost nodes with a revoked
+    /// certificate.
     pub boards_out_of_service: u64,
     /// At most 10 of these boards: faults before changes of the MIG mode, then the latest first.
     pub board_notices: Vec<BoardNotice>,

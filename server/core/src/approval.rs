@@ -2,6 +2,7 @@
 //!
 //! A report is a claim of a host. It gives a node no more boards than an operator approved.
 
+use berth_types::cluster::RACK_LABEL;
 use berth_types::nodes::{ExpectedBoards, JoinTerms};
 
 /// The most labels of a node.
@@ -20,6 +21,12 @@ pub struct BoardApproval {
 /// True for a key or a value that a label of a node may have.
 pub fn is_label_text(text: &str) -> bool {
     (1..=MAX_NODE_LABEL_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+/// True for a label that a node may have. A rack of blanks only could have no power budget.
+pub fn is_node_label(key: &str, value: &str) -> bool {
+    let is_blank_rack = key == RACK_LABEL && value.trim().is_empty();
+    is_label_text(key) && is_label_text(value) && !is_blank_rack
 }
 
 /// The boards by model: `8 × H100-80GB, 2 × A30`, or `no boards`.
@@ -89,6 +96,15 @@ mod tests {
     fn terms(approve: bool, expected: Option<(&str, u32)>) -> JoinTerms {
         let expected = expected.map(|(model, boards)| ExpectedBoards { model: model.to_owned(), boards });
         JoinTerms { approve, expected, ..JoinTerms::default() }
+    }
+
+    #[test]
+    fn labels_have_a_length_in_bytes_and_racks_are_not_blank() {
+        assert!(is_node_label("rack", &"ä".repeat(31)) && is_node_label("zone", "  "));
+        for (key, value) in [("rack", "  "), ("rack", ""), ("", "r1"), ("rack", "a\nb")] {
+            assert!(!is_node_label(key, value), "{key:?} {value:?}");
+        }
+        assert!(!is_node_label("rack", &"ä".repeat(32)));
     }
 
     #[test]

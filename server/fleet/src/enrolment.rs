@@ -278,11 +278,11 @@ impl Enrolment {
         let token_hash = fingerprint(token.split('.').next().unwrap_or_default());
         let mut conn = self.context.db.read().await?;
         let token_node = store::certificates::find_token_node(&mut conn.tx(), &token_hash).await?;
+        let Some(known) = token_node else { return Err(refused(SPENT)) };
         let was_removed = store::approvals::was_removed(&mut conn.tx(), former.unwrap_or_default()).await?;
         drop(conn);
         // The host of a removed node is a new host.
         let former = former.filter(|_| !was_removed);
-        let Some(known) = token_node else { return Err(refused(SPENT)) };
         // These refusals do not spend the token, so the right host can still use it.
         match (known, former) {
             (None, Some(former)) => {

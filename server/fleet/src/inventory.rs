@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::host_differences::{FIRMWARE, Host, HostDifference, find_differences};
 use crate::stuck::{self, OpenRank, PlacedJob, StuckFinding, StuckThresholds};
-use berth_core::approval::is_label_text;
+use berth_core::approval::is_node_label;
 use berth_placement::power::Load;
 use berth_types::cluster::RACK_LABEL;
 use berth_types::ids::{JobId, NodeId};
@@ -127,8 +127,8 @@ fn stuck_job(rows: &[&StoredOperatorRank], contacts: &NodeContacts<'_>, now: Tim
 }
 
 fn check_rack(name: &str, input: PutRack) -> Result<(), Problem> {
-    if !is_label_text(name) || name.trim().is_empty() {
-        let detail = "The name of a rack is the value of the node label rack: 1 to 63 printable characters, not only blanks.";
+    if !is_node_label(RACK_LABEL, name) {
+        let detail = "The name of a rack is the value of the node label rack: 1 to 63 bytes of printable characters, not only blanks.";
         return Err(Problem::invalid_field("/name", detail));
     }
     if !(1..=MAX_WATTS).contains(&input.budget_watts) {
@@ -229,12 +229,17 @@ impl Inventory {
         let connected = self.context.live.connected();
         for node in store::nodes::list_approved(&mut tx).await? {
             let Some(name) = node.labels.get(RACK_LABEL) else { continue };
+            // The attempts of a lost node have ended. With a revoked certificate it does not return by itself.
+            let is_lost = lost.contains(&node.id);
+            if is_lost && node.certified_until.is_none() {
+                continue;
+            }
             let (_, nodes, load) = racks.entry(name.clone()).or_default();
             *nodes += 1;
             let is_counted =
                 |g: &&StoredGpu| g.node_id == node.id && (g.present || held.contains(g.uuid.as_str()));
-            // The attempts of a lost node have ended, and the last reading of a silent node is no present one.
-            let (is_lost, is_connected) = (lost.contains(&node.id), connected.contains(&node.id));
+            // The last reading of a silent node is no present one.
+            let is_connected = connected.contains(&node.id);
             for gpu in gpus.iter().filter(is_counted) {
                 let drawn = self.context.live.reading(&gpu.uuid).power_watts.filter(|_| is_connected);
                 let limit = gpu.facts.power_limit_watts.map(i64::from);

@@ -10,7 +10,7 @@ use berth_types::time::Timestamp;
 
 use crate::capacity::expected_end;
 
-/// The refusal of maintenance of these boards, with its first obstacle.
+/// The refusal of maintenance of these boards, with an obstacle.
 ///
 /// # Errors
 /// The database cannot be read.
@@ -29,7 +29,7 @@ pub(crate) async fn refuse_maintenance(
     Ok(Problem::conflict("maintenance.in_use", "Boards not free", detail))
 }
 
-/// The first window or run that may have one of these boards between `from` and `until`, as sentences with its end.
+/// A window or run that may have one of these boards between `from` and `until`, as sentences with its end.
 /// `None` if nothing has them any more.
 async fn find_obstacle(
     tx: &mut Tx<'_>,
@@ -54,11 +54,16 @@ async fn find_obstacle(
         if end.is_some_and(|end| end <= from) {
             continue;
         }
-        let end = end.map_or_else(|| "at an unknown time".to_owned(), |end| format!("by {}", end.minute()));
-        return Ok(Some(format!(
-            "GPU {index} is in use by the job {} of {}, which ends {end} at the latest.",
-            row.job_name, row.org_name
-        )));
+        let (job, org) = (&row.job_name, &row.org_name);
+        return Ok(Some(match end {
+            Some(end) => format!(
+                "GPU {index} is in use by the job {job} of {org}, which ends by {} at the latest.",
+                end.minute()
+            ),
+            None => {
+                format!("GPU {index} is held by the job {job} of {org} until its devices are proved clean.")
+            }
+        }));
     }
     Ok(None)
 }

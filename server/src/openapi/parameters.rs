@@ -31,7 +31,7 @@ fn path_parameter(name: &str, kind: &Value, schemas: &Map<String, Value>) -> Val
             json!({ "type": "string", "minLength": 1, "maxLength": 63, "pattern": "^[a-z0-9][a-z0-9-]*$" }),
         ),
         "rack" => (
-            "The value of the label `rack`: 1 to 63 printable characters.",
+            "The value of the label `rack`: 1 to 63 bytes of printable characters, not only blanks.",
             json!({
                 "type": "string",
                 "minLength": 1,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use berth_core::approval::{MAX_NODE_LABELS, is_label_text};
+use berth_core::approval::{MAX_NODE_LABELS, is_node_label};
 use berth_core::volumes::is_name;
 use berth_fleet::board_history::BoardValues;
 use berth_proto as proto;
@@ -48,9 +48,9 @@ pub(super) fn check_boards(boards: &[proto::Board]) -> Result<(), &'static str> 
     Ok(())
 }
 
-/// The labels of a host, without those that are too long or too many.
+/// The labels of a host, without those that a node may not have and those that are too many.
 pub(super) fn short_labels(labels: HashMap<String, String>) -> BTreeMap<String, String> {
-    let labels = labels.into_iter().filter(|(k, v)| is_label_text(k) && is_label_text(v));
+    let labels = labels.into_iter().filter(|(k, v)| is_node_label(k, v));
     let labels: BTreeMap<String, String> = labels.collect();
     labels.into_iter().take(MAX_NODE_LABELS).collect()
 }

@@ -114,10 +114,11 @@ pub async fn forget_missing_boards(tx: &mut Tx<'_>, node: NodeId) -> Result<(), 
     exec!(tx, "DELETE FROM gpus WHERE node_id = $1 AND NOT present", node).map(|_| ())
 }
 
-/// True if a node with this id was removed. It never got work, so nothing of it is on its host.
+/// True if this text is the id of a node that was removed. The node never got work, so nothing of it is on its host.
 pub async fn was_removed(tx: &mut Tx<'_>, node: &str) -> Result<bool, StoreError> {
+    let Ok(node) = node.parse::<NodeId>() else { return Ok(false) };
     let sql = "SELECT subject FROM audit_events WHERE subject = $1 AND action = 'node.removed' LIMIT 1";
-    Ok(!list!(tx, (String,), sql, node)?.is_empty())
+    Ok(!list!(tx, (String,), sql, node.to_string())?.is_empty())
 }
 
 /// Deletes a node without an approval, with its boards, certificates and unused join tokens.

@@ -1,8 +1,13 @@
 //! Tests of maintenance windows and of the visibility of names in the calendar.
 
+use crate::common::engines;
 use crate::idle_portal::{DAY, HOUR, IdlePortal, node};
+use crate::operations::{job, schedule_all, submit};
 use crate::operators;
+use berth_store as store;
+use berth_types::ids::{JobId, NodeId};
 use berth_types::time::Timestamp;
+use futures::FutureExt;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -74,4 +79,55 @@ async fn maintenance_keeps_boards_free_and_the_calendar_hides_foreign_names() {
     setup.t.post(&support, &cancel, Value::Null).await.problem(403, "auth.forbidden");
     setup.t.post(&setup.operator, &cancel, Value::Null).await.expect(200);
     setup.reserve(1, 2, setup.at(DAY + HOUR), setup.at(DAY + 90 * 60)).await;
+}
+
+#[tokio::test]
+async fn boards_of_a_present_window_are_neither_usable_nor_free() {
+    for (engine, db, _location) in engines("maintenance_present").await {
+        let mut setup = IdlePortal::on(db).await;
+        let (from, until) = (setup.at(HOUR), setup.at(3 * HOUR));
+        let plan = json!({"node": node(1), "starts_at": from, "ends_at": until, "reason": "New driver"});
+        setup.t.post(&setup.operator, "/operator/reservations", plan).await.expect(201);
+        let present = json!({"until": until, "reason": "New driver", "boards": 2});
+        // Before, in and after the window.
+        for (wait_s, maintenance, usable) in
+            [(0, None, 4), (2 * HOUR, Some(&present), 2), (2 * HOUR, None, 4)]
+        {
+            setup.let_time_pass(wait_s).await;
+            for (n, expected) in [(1, maintenance), (2, None)] {
+                let path = format!("/operator/nodes/{}", node(n));
+                let found = setup.t.get(&setup.operator, &path).await.expect(200);
+                assert_eq!(found.get("maintenance"), expected, "{engine} {n} {wait_s}");
+            }
+            let overview = setup.t.get(&setup.operator, "/operator/overview").await.expect(200);
+            let capacity = json!([{"model": "H100-80GB", "boards": 4, "usable": usable, "free": usable}]);
+            assert_eq!(overview["cluster"]["capacity"], capacity, "{engine} {wait_s}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_maintenance_names_the_job_on_the_boards() {
+    for (engine, db, _location) in engines("maintenance_job").await {
+        let setup = IdlePortal::on(db).await;
+        let id = submit(&setup, json!({"count": 2})).await;
+        schedule_all(&setup).await;
+        let place = job(&setup, &id).await["devices"][0]["node"].clone();
+        let plan = async || {
+            let body = json!({"node": place, "starts_at": setup.at(60), "ends_at": setup.at(HOUR), "reason": "New driver"});
+            let refused = setup.t.post(&setup.operator, "/operator/reservations", body).await;
+            refused.problem(409, "maintenance.in_use")["detail"].as_str().unwrap().to_owned()
+        };
+        let detail = plan().await;
+        let text = "is in use by the job train of lab, which ends by ";
+        assert!(detail.contains(text), "{engine} {detail}");
+        let (job, node): (JobId, NodeId) = (id.parse().unwrap(), place.as_str().unwrap().parse().unwrap());
+        let marked = setup.t.portal.context.db.write(move |tx| {
+            async move { store::attempts::mark_unclean(tx, job, 1, node, "a process").await }.boxed()
+        });
+        marked.await.unwrap();
+        let detail = plan().await;
+        let text = "is held by the job train of lab until its devices are proved clean.";
+        assert!(detail.contains(text), "{engine} {detail}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Tests of the operators' routes for nodes and jobs, on every engine.
 
 use crate::common::{Caller, Reply, TestPortal, engines};
+use crate::daemons::certificate_request;
 use crate::idle_portal::{IdlePortal, node};
 use crate::stores::insert_node;
 use crate::worker_portal::{WorkerPortal, eventually};
@@ -345,16 +346,31 @@ async fn a_lost_node_draws_no_power_of_its_rack() {
         let lost = job(&setup, &first).await["devices"][0]["node"].as_str().unwrap().to_owned();
         let place = usize::from(lost != node(1).to_string());
         drop(setup.sessions.remove(place));
+        let made =
+            setup.t.post(&setup.operator, &format!("/operator/nodes/{lost}/join-token"), json!({})).await;
+        let (secret, (_key, csr)) = (made.expect(201)["secret"].clone(), certificate_request());
+        let secret = secret.as_str().unwrap();
+        setup.t.portal.enrolment.join(secret, "pier", &csr, None).await.unwrap();
         schedule_all(&setup).await;
         assert_eq!(job(&setup, &second).await["state"], "queued", "{engine}: the first may still run");
-        let watts =
-            async || items(&setup.t, &setup.operator, "/operator/racks").await[0]["counted_watts"].clone();
+        let rack = async || items(&setup.t, &setup.operator, "/operator/racks").await[0].clone();
+        let watts = async || rack().await["counted_watts"].clone();
         assert_eq!(watts().await, 1_400, "{engine}");
         let declare = format!("/operator/nodes/{lost}/lost");
         setup.t.post(&setup.operator, &declare, Value::Null).await.expect(200);
         assert_eq!(watts().await, 0, "{engine}");
         schedule_all(&setup).await;
         assert_eq!(job(&setup, &second).await["state"], "assigned", "{engine}");
+        assert_eq!(watts().await, 700, "{engine}");
+        let counts = async || {
+            let found = setup.t.get(&setup.operator, "/operator/overview").await.expect(200);
+            let (cluster, rack) = (&found["cluster"], rack().await);
+            json!([cluster["notice_count"], cluster["capacity"][0]["boards"], rack["nodes"], rack["boards"]])
+        };
+        assert_eq!(counts().await, json!([1, 4, 2, 4]), "{engine}");
+        let revoke = format!("/operator/nodes/{lost}/revoke");
+        setup.t.post(&setup.operator, &revoke, Value::Null).await.expect(200);
+        assert_eq!(counts().await, json!([0, 2, 1, 2]), "{engine}: the node is retired");
         assert_eq!(watts().await, 700, "{engine}");
     }
 }
@@ -364,7 +380,8 @@ async fn a_power_budget_needs_the_name_of_a_rack() {
     for (engine, db, _location) in engines("rack_names").await {
         let setup = IdlePortal::on(db).await;
         let long = "r".repeat(64);
-        for name in ["%20", "%C2%A0%20", "a%0Ab", long.as_str()] {
+        let wide = "%C3%A4".repeat(32);
+        for name in ["%20", "%C2%A0%20", "a%0Ab", long.as_str(), wide.as_str()] {
             let path = format!("/operator/racks/{name}");
             let reply = put(&setup.t, &setup.operator, &path, json!({"budget_watts": 2_000})).await;
             reply.problem(422, "request.invalid");

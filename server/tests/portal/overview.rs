@@ -182,6 +182,43 @@ async fn the_overview_equals_independent_counts() {
 }
 
 #[tokio::test]
+async fn boards_of_retired_nodes_hide_no_other_board() {
+    for (engine, db, _location) in engines("overview_retired").await {
+        let setup = IdlePortal::on(db).await;
+        quarantine(&setup, 1, "GPU-1-0").await;
+        setup.t.clock.advance_s(60);
+        // Nodes without a certificate, like revoked ones.
+        add_nodes(&setup, &["old-3", "old-4", "old-5", "old-6", "old-7"]).await;
+        for n in 3..=7 {
+            for board in 0..2 {
+                quarantine(&setup, n, &format!("GPU-{n}-{board}")).await;
+            }
+        }
+        let cluster = overview(&setup).await["cluster"].clone();
+        assert_eq!(
+            (&cluster["boards_out_of_service"], &cluster["notice_count"]),
+            (&json!(11), &json!(5)),
+            "{engine}"
+        );
+        for n in 3..=7 {
+            let lost = format!("/operator/nodes/{}/lost", node(n));
+            setup.t.post(&setup.operator, &lost, Value::Null).await.expect(200);
+        }
+        let cluster = overview(&setup).await["cluster"].clone();
+        assert_eq!(
+            (&cluster["boards_out_of_service"], &cluster["notice_count"]),
+            (&json!(1), &json!(0)),
+            "{engine}"
+        );
+        let notices = cluster["board_notices"].as_array().unwrap();
+        let named: Vec<&Value> = notices.iter().map(|notice| &notice["gpu_uuid"]).collect();
+        assert_eq!(json!(named), json!(["GPU-1-0"]), "{engine}");
+        let capacity = json!([{"model": "H100-80GB", "boards": 4, "usable": 3, "free": 3}]);
+        assert_eq!(cluster["capacity"], capacity, "{engine}");
+    }
+}
+
+#[tokio::test]
 async fn the_overview_has_requests_money_and_power() {
     for (engine, db, _location) in engines("overview_money").await {
         let setup = IdlePortal::on(db).await;

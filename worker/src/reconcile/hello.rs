@@ -21,14 +21,14 @@ pub struct NodeDescription {
     pub inference_port: u16,
 }
 
-/// `NAME=VALUE`, both of 1 to 63 printable characters.
+/// `NAME=VALUE`, both of 1 to 63 bytes of printable characters.
 pub fn parse_label(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, such as rack=r12")?;
     let good = |part: &str| (1..=63).contains(&part.len()) && !part.chars().any(char::is_control);
     if good(name) && good(value) {
         Ok((name.to_owned(), value.to_owned()))
     } else {
-        Err("the name and the value of a label have 1 to 63 printable characters".to_owned())
+        Err("the name and the value of a label have 1 to 63 bytes of printable characters".to_owned())
     }
 }
 

@@ -180,11 +180,7 @@ impl Cluster {
             notice_count,
             notices,
             boards_out_of_service: count(out_of_service),
-            board_notices: board_notices
-                .into_iter()
-                .filter(|row| !gone.contains(&row.node_id))
-                .map(board_notice)
-                .collect(),
+            board_notices: board_notices.into_iter().map(board_notice).collect(),
             capacity: capacity(&gpus, &held, &ready, &booked),
         })
     }

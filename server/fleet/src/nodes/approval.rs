@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use berth_core::approval::{BoardApproval, MAX_NODE_LABELS, approval_changes, is_label_text, waiting_reason};
+use berth_core::approval::{
+    BoardApproval, MAX_NODE_LABELS, approval_changes, is_label_text, is_node_label, waiting_reason,
+};
 use berth_foundation::{Caller, Change, idempotency};
 use berth_store::nodes::NodeReport;
 use berth_store::{self as store, StoreError, Tx};
@@ -36,18 +38,31 @@ fn approved_already(detail: &str) -> Problem {
     Problem::conflict("node.approved", "The node is approved", detail)
 }
 
-/// Checks the labels of a node from an operator, in a field of the request.
+/// Checks the labels that an operator gives a node, in a field of the request.
+///
+/// # Errors
+/// They are too many, one has a key or value that is too long or not printable, or the rack has blanks only.
+pub(crate) fn check_labels(pointer: &str, labels: &BTreeMap<String, String>) -> Result<(), Problem> {
+    check_seen_labels(pointer, labels)?;
+    if labels.iter().all(|(key, value)| is_node_label(key, value)) {
+        return Ok(());
+    }
+    let detail = "The label rack has blanks only. Enter the name of the rack, or leave the label out.";
+    Err(Problem::invalid_field(pointer, detail))
+}
+
+/// Checks the labels that an operator saw. A stored rack may have blanks only.
 ///
 /// # Errors
 /// They are too many, or one has a key or value that is too long or not printable.
-pub(crate) fn check_labels(pointer: &str, labels: &BTreeMap<String, String>) -> Result<(), Problem> {
+pub(super) fn check_seen_labels(pointer: &str, labels: &BTreeMap<String, String>) -> Result<(), Problem> {
     if labels.len() > MAX_NODE_LABELS {
         return Err(Problem::invalid_field(pointer, "A node has at most 64 labels."));
     }
     if labels.iter().all(|(key, value)| is_label_text(key) && is_label_text(value)) {
         return Ok(());
     }
-    let detail = "The key and the value of a label have 1 to 63 printable characters.";
+    let detail = "The key and the value of a label have 1 to 63 bytes of printable characters.";
     Err(Problem::invalid_field(pointer, detail))
 }
 
@@ -254,7 +269,7 @@ impl Nodes {
                         return Ok(Some(Problem::not_found()));
                     };
                     if known.approved_at.is_some() {
-                        let detail = "Only a node that waits for an approval can be removed: the records of jobs name an approved node. Revoke its certificate, and declare it lost if it has attempts.";
+                        let detail = "Only a node that waits for an approval can be removed: the records of jobs name an approved node. Revoke its certificate, and declare it lost if it does not become lost by itself.";
                         return Ok(Some(approved_already(detail)));
                     }
                     let event = AuditEvent { detail: removed_text(tx, node).await?, ..event };

@@ -8,7 +8,7 @@ use berth_types::nodes::PatchNode;
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 
-use super::approval::check_labels;
+use super::approval::{check_labels, check_seen_labels};
 
 type Labels = BTreeMap<String, String>;
 
@@ -40,7 +40,7 @@ impl LabelChange {
     pub(super) fn from_patch(patch: &PatchNode, event: AuditEvent) -> Result<Self, Problem> {
         let PatchNode { labels, adopt_labels: adopts, seen_labels: seen, .. } = patch.clone();
         if let Some(seen) = &seen {
-            check_labels("/seen_labels", seen)?;
+            check_seen_labels("/seen_labels", seen)?;
         }
         if let Some(labels) = &labels {
             check_labels("/labels", labels)?;

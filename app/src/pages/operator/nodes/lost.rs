@@ -13,7 +13,7 @@ use super::dialog::NodeDialog;
 use crate::api;
 use crate::ui::*;
 
-/// Returns the button of a silent node with attempts.
+/// Returns the button of a silent node with attempts or with a revoked certificate.
 pub fn lost_button(
     dialog: NodeDialog,
     node: &Node,
@@ -21,8 +21,8 @@ pub fn lost_button(
     ready: ReadSignal<bool>,
 ) -> Option<AnyView> {
     let silence = node.silence.as_ref()?;
-    let can_be_lost =
-        may(OperatorRight::ManageFleet) && silence.state != SilenceState::Lost && silence.attempts > 0;
+    let needs_end = silence.attempts > 0 || node.certified_until.is_none();
+    let can_be_lost = may(OperatorRight::ManageFleet) && silence.state != SilenceState::Lost && needs_end;
     let label = format!("Declare {} lost", node.name);
     can_be_lost.then(|| dialog.button(node.id, class, "Declare lost", label, ready))
 }
@@ -110,6 +110,9 @@ pub fn LostDialog(
     let ends = move || {
         let silence = node.get().and_then(|node| node.silence);
         silence.map(|silence| {
+            if silence.attempts == 0 {
+                return "No attempts run on this node. It counts as lost at once.".to_owned();
+            }
             let (end, are) = if silence.attempts == 1 { ("ends", "is") } else { ("end", "are") };
             format!(
                 "{} on this node {end} now and {are} charged for proved use only. Jobs with a retry policy for lost nodes are retried on other nodes at once.",
@@ -142,7 +145,7 @@ pub fn LostDialog(
         >
             <p>{ends} {until}</p>
             <p>
-                "Declare a node lost only if its host is off. If the host still runs, a job may run twice until the end of its lease. The audit log records your name."
+                "Declare a node lost only if its host is off. If the host still runs, a job may run twice until the end of its lease. Its power in the rack is free at once, so the rack may draw more than its budget. The audit log records your name."
             </p>
         </ConfirmDialog>
     }

@@ -54,14 +54,18 @@ fn board_finding(board: &BoardNotice) -> Finding {
     }
 }
 
-/// Adds the findings of the first boards out of service, and one for the others.
+/// Adds the findings of the first boards out of service or without an approval, and one for the others.
 fn add_boards(out: &mut Vec<Finding>, all: u64, boards: &[BoardNotice]) {
     let shown = boards.iter().take(BOARD_FINDINGS);
     let others = size(all).saturating_sub(shown.len());
     out.extend(shown.map(board_finding));
     if others > 0 {
         out.push(Finding {
-            title: counted(others, "further board out of service", "further boards out of service"),
+            title: counted(
+                others,
+                "further board out of service or without approval",
+                "further boards out of service or without approval",
+            ),
             note: "No jobs are placed there before a check, a release or an approval.".to_owned(),
             path: "/operator/nodes".to_owned(),
         });
@@ -195,7 +199,10 @@ mod tests {
                 assert_eq!(waits.title, "GPU 1 of pier-9 awaits your approval");
             }
             if all == 40 {
-                assert_eq!(found.last().unwrap().title, "35 further boards out of service");
+                assert_eq!(
+                    found.last().unwrap().title,
+                    "35 further boards out of service or without approval"
+                );
             }
         }
     }
