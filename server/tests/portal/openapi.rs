@@ -251,7 +251,7 @@ const EXPECTED_CODES: [&str; 12] = [
 ];
 
 /// The fields of examples that name objects or services which the test has not.
-const UNKNOWN_OBJECTS: [&str; 4] = ["/grants/0/organization", "/gpus", "/issuer", "/quote"];
+const UNKNOWN_OBJECTS: [&str; 4] = ["/grants/0/organization", "/node", "/issuer", "/quote"];
 
 #[tokio::test]
 async fn each_body_has_an_example_that_the_portal_reads() {

@@ -47,7 +47,7 @@ async fn jobs_inside_a_reservation_run_without_charge_and_others_wait_for_its_en
     setup.until(&slice, |j| j["state"] == "running").await;
     let waits = setup.submit(inside("true", "h100-80gb", 3_590)).await;
     for (body, pointer, detail) in [
-        (inside("true", "h100-80gb", 3_600), "/max_duration_s", " min left for the job. "),
+        (inside("true", "h100-80gb", 3_600), "/max_duration_s", " left for the job. "),
         (
             json!({"offering": "h100-80gb", "script": "true", "count": 2, "reservation": reservation, "max_duration_s": 60}),
             "/count",
