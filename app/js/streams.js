@@ -4,6 +4,8 @@
 const PLACES = 4;
 /** The places of this window. */
 const own = new Set();
+/** The questions and places of this window. */
+let asked = 0;
 /** True from the load or the focus of this window until another one needs its places. */
 let comesFirst = true;
 globalThis.addEventListener?.("focus", () => {
@@ -47,11 +49,19 @@ export function askForPlace(granted, lost) {
       lost();
     }
   };
+  // The first stream of a window has its state, in a low place. Windows lose high places first.
+  const order = [...Array(PLACES).keys()];
+  if (asked > 0) {
+    order.reverse();
+  }
+  asked += 1;
   (async () => {
-    for (let place = 0; place < PLACES && !given && !over; place += 1) {
+    for (const place of order) {
+      if (given || over) {
+        break;
+      }
       await ask(place, { ifAvailable: true });
     }
-    // The first streams of a window, with the lowest places, have its state.
     const other = [...Array(PLACES).keys()].reverse().find((place) => !own.has(place));
     if (!given && !over && comesFirst && other !== undefined) {
       // No other stream of this window takes the same one.
@@ -60,6 +70,9 @@ export function askForPlace(granted, lost) {
     }
   })();
   return () => {
+    if (!over) {
+      asked -= 1;
+    }
     over = true;
     release();
   };

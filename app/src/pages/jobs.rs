@@ -197,7 +197,7 @@ fn count_text(count: usize, more: bool, sort: Sort) -> String {
 #[component]
 fn Empty(conditions: String) -> impl IntoView {
     if conditions.is_empty() {
-        let text = "No jobs yet. Launch a job with the form, or with the request on the page Home.";
+        let text = "No jobs yet. Jobs appear here after their launch.";
         return view! { <div class="empty"><p class="empty__text">{text}</p></div> }.into_any();
     }
     let text = format!("No jobs match: {conditions}.");

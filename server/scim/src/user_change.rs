@@ -11,7 +11,7 @@ use berth_types::time::Timestamp;
 use serde_json::Value;
 
 use crate::refusals::{fixed_address, invalid_path, invalid_value};
-use crate::texts::{read_name, read_text};
+use crate::texts::{read_name, read_text, without_hidden};
 
 /// The longest path of an operation, in bytes.
 const MAX_PATH_BYTES: usize = 500;
@@ -110,7 +110,7 @@ impl UserChange {
     pub fn read_resource(input: &PutScimUser) -> Result<Self, Problem> {
         let name = input.name.clone().unwrap_or_default();
         let part = |attribute: &str, text: &Option<String>| {
-            read_text(attribute, text.as_deref().unwrap_or_default(), MAX_SCIM_NAME_CHARS)
+            read_text(attribute, &without_hidden(text.as_deref().unwrap_or_default()), MAX_SCIM_NAME_CHARS)
         };
         let user_name = read_name("userName", &input.user_name, MAX_SCIM_TEXT_CHARS)?;
         let external_id = input.external_id.as_deref().unwrap_or_default();
@@ -193,16 +193,16 @@ impl UserChange {
                 self.external_id = Some(read_text("externalId", text, MAX_SCIM_TEXT_CHARS)?);
             }
             "displayname" | "name.formatted" => {
-                let text = read_value("displayName", value)?;
-                self.display_name = Some(read_name("displayName", text, MAX_SCIM_NAME_CHARS)?);
+                let text = without_hidden(read_value("displayName", value)?);
+                self.display_name = Some(read_name("displayName", &text, MAX_SCIM_NAME_CHARS)?);
             }
             "name.givenname" => {
-                let text = read_value("name.givenName", value)?;
-                self.given_name = Some(read_text("name.givenName", text, MAX_SCIM_NAME_CHARS)?);
+                let text = without_hidden(read_value("name.givenName", value)?);
+                self.given_name = Some(read_text("name.givenName", &text, MAX_SCIM_NAME_CHARS)?);
             }
             "name.familyname" => {
-                let text = read_value("name.familyName", value)?;
-                self.family_name = Some(read_text("name.familyName", text, MAX_SCIM_NAME_CHARS)?);
+                let text = without_hidden(read_value("name.familyName", value)?);
+                self.family_name = Some(read_text("name.familyName", &text, MAX_SCIM_NAME_CHARS)?);
             }
             "name" => {
                 let Value::Object(parts) = value else {
@@ -289,6 +289,20 @@ mod tests {
 
     fn text(text: &str) -> Option<String> {
         Some(text.to_owned())
+    }
+
+    #[test]
+    fn hidden_characters_of_a_name_prevent_no_deactivation() {
+        let person = json!({
+            "userName": "dana@example.org", "displayName": "D\u{202e}ana\u{200f}", "name": {"givenName": "\u{feff}Dana"},
+            "active": false,
+        });
+        let change = UserChange::read_resource(&serde_json::from_value(person).unwrap()).unwrap();
+        assert_eq!((change.display_name, change.given_name), (text("Dana"), text("Dana")));
+        assert_eq!(change.active, Some(false));
+        let renamed =
+            patch(json!([{"op": "replace", "path": "displayName", "value": "Da\u{200b}na"}])).unwrap();
+        assert_eq!(renamed.display_name, text("Dana"));
     }
 
     #[test]

@@ -86,7 +86,7 @@ pub async fn find(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<Option<StoredHealth
 }
 
 /// Lists reported boards out of service: faults before changes of the mode `mode_code`, then the latest first. Boards of
-/// lost nodes without a valid certificate are left out.
+/// nodes without an approval, and of lost nodes with a revoked certificate, are left out.
 pub async fn list_out_of_service(
     tx: &mut Tx<'_>,
     mode_code: &str,
@@ -94,8 +94,8 @@ pub async fn list_out_of_service(
 ) -> Result<Vec<StoredBoardNotice>, StoreError> {
     let sql = "SELECT g.uuid, g.node_id, n.name AS node_name, g.idx, g.quarantined, g.quarantine_code, \
                g.quarantined_at, g.silent, g.awaits_approval FROM gpus g JOIN nodes n ON n.id = g.node_id \
-               WHERE g.present = $1 AND (g.quarantined IS NOT NULL OR g.silent IS NOT NULL \
-               OR (g.awaits_approval = $1 AND n.approved_at IS NOT NULL)) \
+               WHERE g.present = $1 AND n.approved_at IS NOT NULL \
+               AND (g.quarantined IS NOT NULL OR g.silent IS NOT NULL OR g.awaits_approval = $1) \
                AND (n.lost_at IS NULL OR EXISTS (SELECT 1 FROM node_certificates c \
                WHERE c.node_id = n.id AND c.revoked_at IS NULL)) \
                ORDER BY CASE WHEN g.quarantine_code = $2 THEN 1 ELSE 0 END, COALESCE(g.quarantined_at, 0) DESC, g.uuid \

@@ -1,6 +1,7 @@
 //! Tests of the operators' overview, the filtered list of nodes and the counts of jobs, on every engine.
 
 use crate::common::{Caller, TestPortal, engines};
+use crate::gateways::run;
 use crate::idle_portal::{DAY, IdlePortal, node};
 use crate::operations::{items, put, schedule_all, submit};
 use crate::stores::insert_node;
@@ -200,6 +201,12 @@ async fn boards_of_retired_nodes_hide_no_other_board() {
             (&json!(11), &json!(5)),
             "{engine}"
         );
+        // Hosts without an approval hide no other board either.
+        let approval = |at: &str| format!("UPDATE nodes SET approved_at = {at} WHERE name LIKE 'old-%'");
+        run(&setup.t, approval("NULL")).await;
+        let notices = overview(&setup).await["cluster"]["board_notices"].clone();
+        assert_eq!((&notices[0]["gpu_uuid"], &notices[1]), (&json!("GPU-1-0"), &Value::Null), "{engine}");
+        run(&setup.t, approval("1")).await;
         for n in 3..=7 {
             let lost = format!("/operator/nodes/{}/lost", node(n));
             setup.t.post(&setup.operator, &lost, Value::Null).await.expect(200);

@@ -166,7 +166,7 @@ fn rack_row(rack: &Rack, remove: impl Fn(String) + 'static, ready: ReadSignal<bo
     let unused = (rack.nodes == 0).then(|| {
         view! {
             " " <span class="tag tag--warn">"no node"</span>
-            <span class="table__sub">"No node has this label, so the budget limits nothing."</span>
+            <span class="table__sub">"No node in use has this label, so the budget limits nothing now."</span>
         }
     });
     let measured = kilowatts(rack.drawn_watts);

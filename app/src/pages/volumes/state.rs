@@ -39,9 +39,9 @@ impl FileUpload {
         self.status.with(|status| matches!(status, UploadStatus::Sending | UploadStatus::Waiting(_)))
     }
 
-    /// Returns true for an upload that ended before its file was complete, with a subscription.
-    pub fn is_refused(self) -> bool {
-        self.status.with(|status| matches!(status, UploadStatus::Refused(_)))
+    /// Returns true for an upload that this page sends or has completed, with a subscription.
+    pub fn is_sent(self) -> bool {
+        self.runs() || self.status.with(|status| matches!(status, UploadStatus::Done))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::ui::*;
 pub(super) fn Unfinished(state: VolumeState) -> impl IntoView {
     let others = Memo::new(move |_| {
         let sent = |uploads: &Vec<FileUpload>, path: &str| {
-            uploads.iter().any(|upload| !upload.is_refused() && upload.path.get_value() == path)
+            uploads.iter().any(|upload| upload.is_sent() && upload.path.get_value() == path)
         };
         let mut others = state.volume.with(|volume| volume.unfinished_uploads.clone());
         others.retain(|other| !state.uploads.with(|uploads| sent(uploads, &other.path)));
