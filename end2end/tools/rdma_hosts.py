@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 NODES = ("rdma-1", "rdma-2")
 MODEL, OFFERING = "1xH100-80GB", "h100-80gb"
 PORT = 18_515
+# Emulated machines start the programs of a measurement slowly.
+DEADLINE_S = 240
 # The second entry of the table of addresses is that of IP version 4.
 TEST = "ib_write_bw -d rxe0 -x 1 -m 1024 -s 65536 -n 200 -F"
+# A part of the throughput that the emulated adapters reach.
+SLOW = "rate 8mbit burst 32kbit latency 400ms"
 RATE = r"^ *65536 +200 +\S+ +(\S+)"
 # Rank 0 is the server. The server of perftest takes one connection, so the other rank tries it with the test itself.
 BETWEEN_RANKS = f"""
@@ -80,7 +84,7 @@ class RdmaHosts:
 
     def between_ranks(self, tenant: Tenant) -> None:
         job = tenant.submit(OFFERING, "sh", "-c", BETWEEN_RANKS, nodes=2, rdma=True)
-        tenant.output(job)
+        tenant.output(job, DEADLINE_S)
         texts = [self.trial.site.log(job, 1, rank) for rank in range(len(NODES))]
         rate = re.search(RATE, texts[1], re.MULTILINE)
         check(f"ib_write_bw between the ranks of a job ({rate[1] if rate else 'no'} MiB/s)", rate is not None, texts)
@@ -111,9 +115,39 @@ class RdmaHosts:
               rate is not None, figures)
         tenant.cancel(server)
 
+    def slow_link(self, tenant: Tenant) -> None:
+        """A link that became slow refuses a job before its start, until it is repaired."""
+        # With the job before, these are the three measurements of an expectation.
+        for _ in range(2):
+            tenant.output(tenant.submit(OFFERING, "true", nodes=2, rdma=True), DEADLINE_S)
+        self.trial.command(0, f"tc qdisc add dev eth1 root tbf {SLOW}")
+        job = tenant.submit(OFFERING, "true", nodes=2, rdma=True)
+        reasons = wait_for("the refusal of a slow link", self.reasons, 0.5, DEADLINE_S)
+        slow = re.fullmatch(r"The RDMA link between the nodes .* reaches (\d+) MiB/s; at least (\d+) are expected\.",
+                            reasons[0])
+        found = f"{slow[1]} MiB/s in place of {slow[2]}" if slow else reasons
+        check(f"a slow RDMA link is found before the start of a job ({found})",
+              slow is not None and reasons[0] == reasons[1], reasons)
+        shown = tenant.job(job)
+        check("the job waits and costs nothing", (shown["state"], shown["cost_micros"]) == ("queued", 0), shown)
+        self.trial.command(0, "tc qdisc del dev eth1 root")
+        for node in self.nodes() or []:
+            self.trial.site.operator("DELETE", f"/operator/nodes/{node['id']}/set-aside")
+        tenant.output(job, DEADLINE_S)
+        check("the job starts after the release of its nodes", tenant.job(job)["attempt"] > 1, tenant.job(job))
+        for number in range(len(NODES)):
+            self.trial.command(number, "! pgrep ib_write_bw && ! ss -Hltn 'sport >= 941 and sport <= 1005' | grep .")
+        check("no process and no port of the measurement is left", True)
+
+    def reasons(self) -> list[str] | None:
+        """The reasons against both nodes. `None`: one is not set aside."""
+        found = [node["set_aside"]["reason"] for node in self.nodes() or [] if node.get("set_aside")]
+        return found if len(found) == len(NODES) else None
+
     def run(self) -> None:
         tenant, _, other = self.trial.tenants
         self.trial.site.operator("PUT", f"/operator/orgs/{tenant.org}/rdma", {"granted": True})
         self.join()
         self.between_ranks(tenant)
+        self.slow_link(tenant)
         self.from_another_organization(tenant, other)

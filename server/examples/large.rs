@@ -150,6 +150,7 @@ fn report(node: i64) -> NodeReport {
         egress: true,
         host_network: true,
         host_mounts: JsonColumn::default(),
+        checks_rdma_links: false,
         inference_port: 0,
         boards: (0..BOARDS_A_NODE).map(board).collect(),
     }

@@ -280,6 +280,7 @@ async fn insert_catalogue(tx: &mut Tx<'_>, now: Timestamp) -> Result<(), StoreEr
         egress: true,
         host_network: true,
         host_mounts: JsonColumn::default(),
+        checks_rdma_links: false,
         inference_port: 0,
         boards: (0..BOARDS).map(board).collect(),
     };

@@ -320,6 +320,7 @@ impl Session {
             egress: hello.supports_egress,
             host_network: hello.supports_host_network,
             host_mounts: JsonColumn(short_host_mounts(hello.host_mounts)),
+            checks_rdma_links: hello.checks_rdma_links,
             inference_port: u16::try_from(hello.inference_port).unwrap_or(0),
             driver_version: clean_line(&hello.driver_version),
             worker_version: clean_line(&hello.worker_version),

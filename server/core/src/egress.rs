@@ -121,6 +121,11 @@ pub const fn has_gang_network(job: &NewJob) -> bool {
     job.nodes > 1 && !job.rdma && matches!(job.network, Network::Outbound | Network::Internet)
 }
 
+/// True if the RDMA links between the nodes of a job are measured before its start, where its nodes can do it.
+pub const fn has_rdma_check(job: &NewJob) -> bool {
+    job.nodes > 1 && job.rdma
+}
+
 /// Refuses RDMA on several nodes under a policy: such a job has the network of its nodes, which no policy limits.
 ///
 /// # Errors
@@ -237,7 +242,9 @@ mod tests {
         assert!(has_gang_network(&job(&[several.clone(), ("network", json!("internet"))])));
         assert!(!has_gang_network(&job(&[])));
         assert!(!has_gang_network(&job(&[several.clone(), ("rdma", json!(true))])));
-        assert!(!has_gang_network(&job(&[several, ("network", json!("host"))])));
+        assert!(!has_gang_network(&job(&[several.clone(), ("network", json!("host"))])));
+        assert!(has_rdma_check(&job(&[several.clone(), ("rdma", json!(true))])));
+        assert!(!has_rdma_check(&job(&[several])) && !has_rdma_check(&job(&[("rdma", json!(true))])));
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(crate) struct Expectation {
     shared: bool,
 }
 
-/// The expectation of the link between two nodes for the ranks of a job.
+/// The expectation of the link between two nodes, by RDMA or in the network of the gang, for the ranks of a job.
 ///
 /// # Errors
 /// The database cannot be read.
@@ -60,9 +60,11 @@ pub(crate) async fn expect(
     context: &Context,
     job: JobId,
     nodes: (NodeId, NodeId),
+    rdma: bool,
 ) -> Result<Expectation, StoreError> {
     let shared = store::gangs::is_shared(tx, nodes, job).await?;
-    let former = if shared { Vec::new() } else { store::node_links::list_throughputs(tx, nodes).await? };
+    let former =
+        if shared { Vec::new() } else { store::node_links::list_throughputs(tx, nodes, rdma).await? };
     let mib_per_s = context.settings.gang_minimum.expected_mib_per_s(&former);
     Ok(Expectation { mib_per_s, shared })
 }
@@ -84,12 +86,17 @@ fn bad_text(
     peer: &StoredRankPlace,
     link: &ReportedLink,
     expected: i64,
+    rdma: bool,
 ) -> Option<String> {
     let (a, b) = (&own.node_name, &peer.node_name);
     match link.figures {
+        None if rdma => {
+            Some(format!("The nodes {a} and {b} do not connect by RDMA, or by TCP at the ports from 941 on."))
+        }
         None => Some(format!("The nodes {a} and {b} do not connect in the network of jobs.")),
         Some(figures) if figures.mib_per_s < expected => Some(format!(
-            "The link between the nodes {a} and {b} reaches {} MiB/s; at least {expected} are expected.",
+            "The {} between the nodes {a} and {b} reaches {} MiB/s; at least {expected} are expected.",
+            if rdma { "RDMA link" } else { "link" },
             figures.mib_per_s
         )),
         Some(_) => None,
@@ -115,6 +122,7 @@ pub async fn record(
     let places = store::gangs::list_places(tx, attempt.job_id, attempt.number).await?;
     let Some(own) = places.iter().find(|place| place.rank == attempt.rank) else { return Ok(false) };
     let (mut bad, mut named) = (Vec::new(), BTreeSet::new());
+    let rdma = row.spec.rdma;
     // Beside an absent rank nobody measures, and a report leaves out the links that were connected.
     let mut count = link_count(places.len());
     for link in links {
@@ -122,11 +130,11 @@ pub async fn record(
         // A rank that a worker names twice would change the number of its links.
         let Some(peer) = places.iter().find(is_peer).filter(|peer| named.insert(peer.rank)) else { continue };
         let nodes = (own.node_id, peer.node_id);
-        let expectation = expect(tx, context, attempt.job_id, nodes).await?;
+        let expectation = expect(tx, context, attempt.job_id, nodes, rdma).await?;
         let peer_took_part = ranks.iter().any(|rank| rank.rank == link.rank && took_part(rank));
-        match bad_text(own, peer, link, expectation.mib_per_s) {
+        match bad_text(own, peer, link, expectation.mib_per_s, rdma) {
             None if expectation.shared => {}
-            None => keep(tx, attempt, nodes, link, now).await?,
+            None => keep(tx, attempt, nodes, (link, rdma), now).await?,
             Some(text) if peer_took_part => {
                 let is_sure = link.figures.is_some() && !expectation.shared;
                 let aside_s = if is_sure { ASIDE_S } else { ASIDE_UNSURE_S };
@@ -150,12 +158,13 @@ async fn keep(
     tx: &mut Tx<'_>,
     attempt: &StoredAttempt,
     nodes: (NodeId, NodeId),
-    link: &ReportedLink,
+    (link, rdma): (&ReportedLink, bool),
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let Some(LinkFigures { rtt_us, mib_per_s }) = link.figures else { return Ok(()) };
     let (job, attempt) = (attempt.job_id, attempt.number);
-    store::node_links::insert(tx, &LinkMeasurement { nodes, job, attempt, rtt_us, mib_per_s }, now).await
+    store::node_links::insert(tx, &LinkMeasurement { nodes, job, attempt, rdma, rtt_us, mib_per_s }, now)
+        .await
 }
 
 /// Sets the suspects of the bad ones of `count` links aside.

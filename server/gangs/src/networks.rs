@@ -3,9 +3,11 @@
 //! The keys of all ranks follow from one random seed, which is sealed in the database and deleted with the last open
 //! rank. So a portal that restarts between two starts gives the same keys.
 
+use std::net::Ipv6Addr;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use berth_core::egress::has_gang_network;
+use berth_core::egress::{has_gang_network, has_rdma_check};
 use berth_foundation::Context;
 use berth_foundation::envelope::SealingContext;
 use berth_store::attempts::StoredOpenRank;
@@ -13,7 +15,7 @@ use berth_store::gangs::{StoredGangNetwork, StoredRankPlace};
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::gangs::GANG_PORTS;
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::Failure;
+use berth_types::jobs::{Failure, NewJob};
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use x25519_dalek::{PublicKey, StaticSecret};
@@ -52,6 +54,26 @@ pub struct RankPeer {
 
 /// The purpose of the token of the check that follows from a seed.
 const CHECK_PURPOSE: &[u8] = b"berth gang check";
+/// The same for the check of RDMA links.
+const RDMA_PURPOSE: &[u8] = b"berth rdma check";
+
+/// The check of the RDMA links of a rank.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RankRdmaCheck {
+    pub rank: u32,
+    /// The secret of all ranks.
+    pub token: [u8; 32],
+    pub peers: Vec<RdmaPeer>,
+}
+
+/// Another rank of the check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RdmaPeer {
+    pub rank: u32,
+    pub address: String,
+    /// The least throughput of the link to it in MiB a second; 0 accepts every link.
+    pub min_mib_per_s: u64,
+}
 
 /// The network of a rank on one of several nodes.
 pub enum RankNetwork {
@@ -69,6 +91,13 @@ type Seed = [u8; 32];
 fn common_kind(places: &[StoredRankPlace]) -> Option<bool> {
     let kind = places.first()?.gang_plain;
     places.iter().all(|place| place.gang_first_port > 0 && place.gang_plain == kind).then_some(kind)
+}
+
+/// True if the workers of all nodes measure RDMA links. The program of the measurement finds no peer by an address of IP
+/// version 6.
+fn can_check_rdma(places: &[StoredRankPlace]) -> bool {
+    let can = |place: &StoredRankPlace| place.checks_rdma_links && place.address.parse::<Ipv6Addr>().is_err();
+    places.iter().all(can)
 }
 
 /// The smallest number that none of the nodes uses. `None`: all ports of a node are in use.
@@ -96,19 +125,26 @@ fn new_sealed_seed(context: &Context, attempt: (OrgId, JobId, i64)) -> Result<St
     })
 }
 
-/// Reserves the network of a new attempt whose ranks are stored. Nodes without a common kind get none. Without a key of
-/// the portal there is none either, and only this attempt fails at its start: the other starts of the pass are in the same
-/// transaction.
+/// True if the ranks of a job on these nodes have a network of their own, or a check of their RDMA links.
+fn needs_seed(job: &NewJob, places: &[StoredRankPlace]) -> bool {
+    (has_gang_network(job) && common_kind(places).is_some())
+        || (has_rdma_check(job) && can_check_rdma(places))
+}
+
+/// Reserves the network of a new attempt whose ranks are stored, or the check of its RDMA links. Nodes without a common
+/// kind get none. Without a key of the portal there is none either, and only this attempt fails at its start: the other
+/// starts of the pass are in the same transaction.
 ///
 /// # Errors
 /// The database cannot be written.
 pub async fn reserve(
     tx: &mut Tx<'_>,
     context: &Context,
+    spec: &NewJob,
     (org, job, attempt): (OrgId, JobId, i64),
     nodes: &[NodeId],
 ) -> Result<(), StoreError> {
-    if nodes.len() < 2 || common_kind(&store::gangs::list_places(tx, job, attempt).await?).is_none() {
+    if nodes.len() < 2 || !needs_seed(spec, &store::gangs::list_places(tx, job, attempt).await?) {
         return Ok(());
     }
     let mut used = Vec::new();
@@ -258,10 +294,45 @@ async fn set_minima(
     let Some(own) = find(gang.rank).filter(|_| gang.check_token.is_some()) else { return Ok(()) };
     for peer in &mut gang.peers {
         let Some(place) = find(peer.rank) else { continue };
-        let expectation = links::expect(tx, context, job, (own.node_id, place.node_id)).await?;
+        let expectation = links::expect(tx, context, job, (own.node_id, place.node_id), false).await?;
         peer.min_mib_per_s = u64::try_from(expectation.mib_per_s).unwrap_or(0);
     }
     Ok(())
+}
+
+/// The check of the RDMA links of a rank at its start. `None`: the job has no RDMA on several nodes, or the worker of a
+/// node cannot measure.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn rdma_check(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &StoredOpenRank,
+) -> Result<Option<RankRdmaCheck>, StoreError> {
+    if !has_rdma_check(row.submission()?) {
+        return Ok(None);
+    }
+    let places = store::gangs::list_places(tx, row.job_id, row.number).await?;
+    let own = places.iter().find(|place| place.rank == row.rank).filter(|_| can_check_rdma(&places));
+    let found = store::gangs::find(tx, row.job_id, row.number).await?;
+    let (Some(own), Some(found)) = (own, found) else { return Ok(None) };
+    let seed = match open_seed(context, row.org_id, &found) {
+        Ok(seed) => seed,
+        Err(error) => {
+            tracing::error!(job = %row.job_id, error, "the key of a check of RDMA links cannot be opened");
+            return Ok(None);
+        }
+    };
+    let rank = |place: &StoredRankPlace| u32::try_from(place.rank).unwrap_or(u32::MAX);
+    let mut peers = Vec::new();
+    for place in places.iter().filter(|place| place.rank != own.rank) {
+        let nodes = (own.node_id, place.node_id);
+        let expectation = links::expect(tx, context, row.job_id, nodes, true).await?;
+        let min_mib_per_s = u64::try_from(expectation.mib_per_s).unwrap_or(0);
+        peers.push(RdmaPeer { rank: rank(place), address: place.address.clone(), min_mib_per_s });
+    }
+    Ok(Some(RankRdmaCheck { rank: rank(own), token: derived(&seed, RDMA_PURPOSE), peers }))
 }
 
 #[cfg(test)]
@@ -277,6 +348,7 @@ mod tests {
             gang_first_port,
             gang_plain,
             gang_checks: true,
+            checks_rdma_links: true,
         }
     }
 
@@ -316,6 +388,18 @@ mod tests {
             assert_eq!(common_kind(&places), None);
             let RankNetwork::Impossible(failure) = no_common_kind(&places) else { panic!("a failure") };
             assert!(failure.detail.contains("node-0: wireguard, node-1: "), "{}", failure.detail);
+        }
+    }
+
+    #[test]
+    fn rdma_is_measured_if_all_nodes_can_do_it() {
+        let places = [place(0, 0, false), place(1, 0, false)];
+        assert!(can_check_rdma(&places));
+        let older = StoredRankPlace { checks_rdma_links: false, ..places[1].clone() };
+        assert!(!can_check_rdma(&[places[0].clone(), older]));
+        for (address, expected) in [("fd00::7", false), ("node-7.example", true)] {
+            let other = StoredRankPlace { address: address.to_owned(), ..places[1].clone() };
+            assert_eq!(can_check_rdma(&[places[0].clone(), other]), expected, "{address}");
         }
     }
 

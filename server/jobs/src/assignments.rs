@@ -10,7 +10,7 @@ use berth_types::files::CheckpointSignal;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Failure, Network};
 
-use berth_gangs::networks::RankGang;
+use berth_gangs::networks::{RankGang, RankRdmaCheck};
 
 /// The assignment of a rank to its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +82,8 @@ pub struct RankStart {
     pub gang: Option<Box<RankGang>>,
     /// The job has the RDMA devices of its nodes.
     pub rdma: bool,
+    /// The check of its RDMA links before the start. Absent: no check.
+    pub rdma_check: Option<RankRdmaCheck>,
     /// The full name of the image; absent: the system of the host.
     pub image: Option<String>,
     pub registry_login: Option<RegistryLogin>,

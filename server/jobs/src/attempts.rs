@@ -24,7 +24,7 @@ use crate::transitions::advance;
 use berth_foundation::fault;
 use berth_foundation::live::JobUpdate;
 use berth_foundation::{Change, Context};
-use berth_gangs::networks::{RankNetwork, rank_network};
+use berth_gangs::networks::{RankNetwork, rank_network, rdma_check};
 use berth_recordings::Recordings;
 
 use berth_store::attempts::{StoredAllocation, StoredOpenRank};
@@ -293,6 +293,7 @@ impl Attempts {
             spans_nodes: row.nodes > 1,
             gang,
             rdma: submission.rdma,
+            rdma_check: rdma_check(tx, &self.context, row).await?,
             image: preparation::full_image_name(submission.image.as_deref()),
             ..RankStart::default()
         };

@@ -4,7 +4,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use berth_core::egress::has_gang_network;
 use berth_core::jobs::MachineEvent;
 use berth_placement::assignment::{self, Assignment};
 use berth_placement::cluster::Slot;
@@ -148,9 +147,7 @@ async fn assign(
         }
     }
     let nodes: Vec<NodeId> = assignment.ranks.iter().map(|(node, _)| *node).collect();
-    if has_gang_network(&row.spec) {
-        berth_gangs::networks::reserve(tx, context, (org, row.id, i64::from(number)), &nodes).await?;
-    }
+    berth_gangs::networks::reserve(tx, context, &row.spec, (org, row.id, i64::from(number)), &nodes).await?;
     uses::assign_versions(tx, row.id, row.attempt, volumes).await?;
     Ok(Some((org, event)))
 }

@@ -1,7 +1,7 @@
 //! The messages to a worker about its assignments and the tasks of its boards.
 
 use berth_fleet::reports::GpuTaskOrder;
-use berth_gangs::networks::{RankGang, RankPeer};
+use berth_gangs::networks::{RankGang, RankPeer, RankRdmaCheck, RdmaPeer};
 use berth_jobs::assignments::{RankAssignment, RankDevice, RankReplica, RankStart};
 use berth_proto as proto;
 use berth_storage::start_inputs::{RankSecret, RankVolume, RegistryLogin};
@@ -69,6 +69,16 @@ fn to_gang_network(gang: RankGang) -> proto::GangNetwork {
     }
 }
 
+fn to_rdma_check(check: RankRdmaCheck) -> proto::RdmaCheck {
+    let to_peer =
+        |RdmaPeer { rank, address, min_mib_per_s }| proto::LinkPeer { rank, address, min_mib_per_s };
+    proto::RdmaCheck {
+        rank: check.rank,
+        token: check.token.to_vec(),
+        peers: check.peers.into_iter().map(to_peer).collect(),
+    }
+}
+
 fn to_replica(replica: RankReplica) -> proto::ReplicaSpec {
     proto::ReplicaSpec {
         port: u32::from(replica.port),
@@ -93,6 +103,7 @@ fn to_spec(start: RankStart) -> proto::Spec {
         spans_nodes: start.spans_nodes,
         gang_network: start.gang.map(|gang| to_gang_network(*gang)),
         rdma: start.rdma,
+        rdma_check: start.rdma_check.map(to_rdma_check),
         no_internet: start.egress.no_internet,
         reach: start.egress.reach,
         host_network: start.egress.host_network,
@@ -156,6 +167,7 @@ pub(super) fn to_desired(ranks: Vec<RankAssignment>, tasks: Vec<GpuTaskOrder>) -
 
 /// The fields of an assignment that are not compared with the last sent state: the log offset, which changes
 /// all the time, and secrets and keys, which are not kept in the session.
+#[derive(Default)]
 pub(super) struct UncomparedFields {
     log_offset: u64,
     secrets: Vec<proto::Secret>,
@@ -163,30 +175,29 @@ pub(super) struct UncomparedFields {
     /// The private key of the rank in the network of its gang, and the token of its check.
     gang_key: Vec<u8>,
     gang_token: Vec<u8>,
+    /// The token of the check of its RDMA links.
+    rdma_token: Vec<u8>,
 }
 
 impl UncomparedFields {
     pub(super) fn remove_from(assignment: &mut proto::Assignment) -> Self {
         let log_offset = std::mem::take(&mut assignment.log_offset);
         let Some(spec) = &mut assignment.spec else {
-            return Self {
-                log_offset,
-                secrets: Vec::new(),
-                registry_auth: None,
-                gang_key: Vec::new(),
-                gang_token: Vec::new(),
-            };
+            return Self { log_offset, ..Self::default() };
         };
         let gang = spec.gang_network.as_mut();
         let taken =
             gang.map(|gang| (std::mem::take(&mut gang.private_key), std::mem::take(&mut gang.check_token)));
         let (gang_key, gang_token) = taken.unwrap_or_default();
+        let rdma = spec.rdma_check.as_mut();
+        let rdma_token = rdma.map(|check| std::mem::take(&mut check.token)).unwrap_or_default();
         Self {
             log_offset,
             secrets: std::mem::take(&mut spec.secrets),
             registry_auth: spec.registry_auth.take(),
             gang_key,
             gang_token,
+            rdma_token,
         }
     }
 
@@ -202,6 +213,9 @@ impl UncomparedFields {
             if let Some(gang) = &mut spec.gang_network {
                 gang.private_key = self.gang_key;
                 gang.check_token = self.gang_token;
+            }
+            if let Some(check) = &mut spec.rdma_check {
+                check.token = self.rdma_token;
             }
         }
     }
@@ -309,6 +323,7 @@ mod tests {
                 number: 4,
                 ..Default::default()
             }),
+            rdma_check: Some(proto::RdmaCheck { rank: 1, token: vec![9; 32], peers: Vec::new() }),
             memory_mib: 5,
             ..proto::Spec::default()
         };
@@ -316,7 +331,8 @@ mod tests {
         let mut assignment = whole.clone();
         let fields = UncomparedFields::remove_from(&mut assignment);
         let gang_network = Some(proto::GangNetwork { number: 4, ..Default::default() });
-        let spec = proto::Spec { memory_mib: 5, gang_network, ..proto::Spec::default() };
+        let rdma_check = Some(proto::RdmaCheck { rank: 1, ..Default::default() });
+        let spec = proto::Spec { memory_mib: 5, gang_network, rdma_check, ..proto::Spec::default() };
         assert_eq!(
             assignment,
             proto::Assignment { stop: true, spec: Some(spec), ..proto::Assignment::default() }

@@ -36,6 +36,8 @@ pub struct StoredRankPlace {
     pub gang_first_port: i64,
     pub gang_plain: bool,
     pub gang_checks: bool,
+    /// True if the worker measures RDMA links.
+    pub checks_rdma_links: bool,
 }
 
 pub async fn insert(tx: &mut Tx<'_>, row: &StoredGangNetwork) -> Result<(), StoreError> {
@@ -75,7 +77,7 @@ pub async fn list_places(
     job: JobId,
     attempt: i64,
 ) -> Result<Vec<StoredRankPlace>, StoreError> {
-    let sql = "SELECT a.job_id, a.rank, a.node_id, n.name AS node_name, n.address, n.gang_first_port, n.gang_plain, n.gang_checks \
+    let sql = "SELECT a.job_id, a.rank, a.node_id, n.name AS node_name, n.address, n.gang_first_port, n.gang_plain, n.gang_checks, n.checks_rdma_links \
                FROM attempts a JOIN nodes n ON n.id = a.node_id \
                WHERE a.job_id = $1 AND a.number = $2 ORDER BY a.rank";
     list!(tx, StoredRankPlace, sql, job, attempt)

@@ -52,6 +52,8 @@ pub struct StoredNode {
     pub images: bool,
     /// The ports of its RDMA devices.
     pub rdma_ports: JsonColumn<Vec<RdmaPort>>,
+    /// True if its worker measures the RDMA links of a rank before its start.
+    pub checks_rdma_links: bool,
     /// True if its worker keeps egress policies.
     pub egress: bool,
     /// True if its worker gives a job the network of the host.
@@ -97,6 +99,8 @@ pub struct NodeReport {
     pub gang_ports: Option<GangPorts>,
     /// The ports of its RDMA devices.
     pub rdma_ports: JsonColumn<Vec<RdmaPort>>,
+    /// True if its worker measures the RDMA links of a rank before its start.
+    pub checks_rdma_links: bool,
     /// True if its worker keeps egress policies.
     pub egress: bool,
     /// True if its worker gives a job the network of the host.
@@ -277,7 +281,7 @@ pub async fn record_report(
                last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9, reported_labels = $10, \
                labels = CASE WHEN adopts_labels THEN $10 ELSE labels END, isolation = $11, images = $12, \
                gang_first_port = $13, gang_plain = $14, rdma_ports = $15, egress = $16, host_network = $17, \
-               host_mounts = $18, gang_checks = $19, inference_port = $20 WHERE id = $1";
+               host_mounts = $18, gang_checks = $19, inference_port = $20, checks_rdma_links = $21 WHERE id = $1";
     exec!(
         tx,
         sql,
@@ -300,7 +304,8 @@ pub async fn record_report(
         report.host_network,
         &report.host_mounts,
         report.gang_ports.is_some_and(|ports| ports.checks),
-        i64::from(report.inference_port)
+        i64::from(report.inference_port),
+        report.checks_rdma_links
     )?;
     exec!(tx, "UPDATE gpus SET present = $2 WHERE node_id = $1", node, false)?;
     for board in &report.boards {

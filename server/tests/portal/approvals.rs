@@ -67,6 +67,7 @@ impl Setup {
             egress: false,
             host_network: false,
             host_mounts: JsonColumn::default(),
+            checks_rdma_links: false,
             inference_port: 0,
             boards: (0..).zip(boards).map(board).collect(),
         };

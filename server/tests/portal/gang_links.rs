@@ -4,8 +4,9 @@
 use crate::common::engines;
 use crate::idle_portal::{Equipment, IdlePortal, node};
 use crate::operations::{job, schedule_all, submit};
+use crate::rdma::port;
 use berth_foundation::Change;
-use berth_gangs::networks::RankGang;
+use berth_gangs::networks::{RankGang, RankRdmaCheck};
 use berth_jobs::reports::{AttemptPhase, AttemptReport, LinkFigures, ReportedLink};
 use berth_store::gangs::GangPorts;
 use berth_types::ids::JobId;
@@ -42,7 +43,11 @@ impl IdlePortal {
     }
 
     async fn place_gang(&self) -> JobId {
-        let gang = submit(self, json!({"nodes": 2})).await.parse().unwrap();
+        self.place(json!({"nodes": 2})).await
+    }
+
+    async fn place(&self, body: Value) -> JobId {
+        let gang = submit(self, body).await.parse().unwrap();
         schedule_all(self).await;
         gang
     }
@@ -62,7 +67,11 @@ impl IdlePortal {
 
     /// Places a gang and reports good links of these throughputs, then its end.
     async fn run_gang(&self, figures: [i64; 2]) {
-        let gang = self.place_gang().await;
+        self.run(json!({"nodes": 2}), figures).await;
+    }
+
+    async fn run(&self, body: Value, figures: [i64; 2]) {
+        let gang = self.place(body).await;
         for phase in [AttemptPhase::Running, AttemptPhase::Clean] {
             self.report_gang(gang, phase, figures).await;
         }
@@ -275,5 +284,74 @@ async fn a_release_forgets_the_link_of_a_running_gang_too() {
         }
         setup.place_gang().await;
         assert_eq!(setup.minima(1).await, [0], "{engine}");
+    }
+}
+
+/// A job with RDMA on all boards of both nodes.
+fn rdma_job() -> Value {
+    json!({"count": 2, "nodes": 2, "rdma": true})
+}
+
+impl IdlePortal {
+    /// Reports both nodes with an RDMA port and networks of gangs. `checks` has the nodes that measure RDMA links.
+    async fn report_rdma(&self, checks: [bool; 2]) {
+        for (n, checks_rdma_links) in (1..).zip(checks) {
+            let gang_ports = Some(GangPorts { first: 51_821, plain: false, checks: true });
+            let rdma_ports = vec![port("ACTIVE")];
+            let equipment = Equipment { gang_ports, rdma_ports, checks_rdma_links, ..Equipment::default() };
+            self.report_equipped(n, equipment).await;
+        }
+        self.t.portal.context.publish(Change::Boards);
+    }
+
+    async fn rdma_check(&self, n: u128) -> Option<RankRdmaCheck> {
+        let ranks = self.t.portal.attempts.desired(node(n)).await.unwrap();
+        ranks.into_iter().find_map(|rank| rank.start?.rdma_check)
+    }
+}
+
+#[tokio::test]
+async fn a_job_with_rdma_is_compared_with_former_measurements_by_rdma_alone() {
+    for (engine, db, _location) in engines("rdma_links").await {
+        let setup = IdlePortal::on(db).await;
+        setup.grant_rdma(true).await;
+        setup.report_rdma([true, false]).await;
+        let unchecked = setup.place(rdma_job()).await;
+        assert!(setup.rdma_check(1).await.is_none(), "{engine}: the worker of a node cannot measure");
+        setup.report_rdma([true; 2]).await;
+        assert!(setup.rdma_check(1).await.is_none(), "{engine}: it could not at the placement");
+        for phase in [AttemptPhase::Running, AttemptPhase::Clean] {
+            setup.report_gang(unchecked, phase, [40_000; 2]).await;
+        }
+        for _ in 0..3 {
+            setup.run_gang([500; 2]).await;
+        }
+        setup.run(rdma_job(), [40_000; 2]).await;
+        let gang = setup.place_gang().await;
+        assert_eq!(setup.minima(1).await, [250], "{engine}: figures by RDMA do not count");
+        for phase in [AttemptPhase::Running, AttemptPhase::Clean] {
+            setup.report_gang(gang, phase, [500; 2]).await;
+        }
+        setup.run(rdma_job(), [44_000; 2]).await;
+
+        let slow = setup.place(rdma_job()).await;
+        let checks = [setup.rdma_check(1).await.unwrap(), setup.rdma_check(2).await.unwrap()];
+        assert!(checks[0].token == checks[1].token, "{engine}");
+        for check in &checks {
+            let [peer] = check.peers.as_slice() else { panic!("{engine}: one peer") };
+            assert_eq!(peer.rank, 1 - check.rank, "{engine}");
+            assert_eq!((peer.address.as_str(), peer.min_mib_per_s), ("10.0.0.1", 20_000), "{engine}");
+        }
+        let ranks = setup.t.portal.attempts.desired(node(1)).await.unwrap();
+        assert!(ranks.into_iter().all(|rank| rank.start.unwrap().gang.is_none()), "{engine}");
+        let links = vec![link(setup.other_rank(slow, 1).await, Some(1_000))];
+        let attempts = &setup.t.portal.attempts;
+        attempts.apply_status(node(2), AttemptReport::new(slow, 1, AttemptPhase::Preparing)).await.unwrap();
+        attempts.apply_status(node(1), failed(slow, "gang.link_slow", links)).await.unwrap();
+        for n in 1..=2 {
+            let aside = setup.set_aside(n).await;
+            let reason = "The RDMA link between the nodes node-1 and node-2 reaches 1000 MiB/s; at least 20000 are expected.";
+            assert_eq!(aside["reason"], reason, "{engine}: {aside}");
+        }
     }
 }

@@ -81,6 +81,7 @@ pub async fn report(setup: &IdlePortal, n: u128, driver: &str, labels: Value) {
         egress: false,
         host_network: false,
         host_mounts: JsonColumn::default(),
+        checks_rdma_links: false,
         inference_port: 0,
         boards: (0..2).map(board).collect(),
     };

@@ -12,7 +12,7 @@ use berth_foundation::Change;
 use berth_types::rdma::RdmaPort;
 use serde_json::{Value, json};
 
-fn port(state: &str) -> RdmaPort {
+pub fn port(state: &str) -> RdmaPort {
     RdmaPort {
         device: "mlx5_0".to_owned(),
         port: 1,
@@ -30,7 +30,7 @@ fn port(state: &str) -> RdmaPort {
 
 impl IdlePortal {
     /// Grants RDMA to Ada's organization, or revokes it.
-    async fn grant_rdma(&self, granted: bool) -> Value {
+    pub async fn grant_rdma(&self, granted: bool) -> Value {
         let path = format!("/operator/orgs/{}/rdma", self.org);
         put(&self.t, &self.operator, &path, json!({"granted": granted})).await.expect(200)
     }

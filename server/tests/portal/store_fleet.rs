@@ -108,6 +108,7 @@ async fn a_node_report_replaces_the_previous_one() {
             egress: true,
             host_network: true,
             host_mounts: JsonColumn::default(),
+            checks_rdma_links: false,
             inference_port: 0,
             simulated: false,
             unisolated: true,

@@ -36,6 +36,7 @@ pub const CODES: [&str; 30] = [
     "network.portal",
     "network.infiniband",
     "network.peermem",
+    "network.perftest",
     "network.gangs",
 ];
 

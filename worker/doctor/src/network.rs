@@ -13,6 +13,7 @@ use super::settings::Settings;
 const PORTAL: &str = "network.portal";
 const INFINIBAND: &str = "network.infiniband";
 const PEERMEM: &str = "network.peermem";
+const PERFTEST: &str = "network.perftest";
 const GANGS: &str = "network.gangs";
 
 /// The time for the addresses of a name, and for a connection to one of them.
@@ -30,7 +31,7 @@ const TUN: &str = "/dev/net/tun";
 /// The checks of the network.
 pub(crate) fn findings(host: &Host) -> Vec<Finding> {
     let portal = host.portal.as_deref().map(portal);
-    portal.into_iter().chain([infiniband(host), peermem(host), gangs(host)]).collect()
+    portal.into_iter().chain([infiniband(host), peermem(host), perftest(host), gangs(host)]).collect()
 }
 
 /// The host and port of a URL.
@@ -145,6 +146,24 @@ fn peermem(host: &Host) -> Finding {
         PEERMEM,
         "The kernel module nvidia_peermem is not loaded. Without it, and without DMA-BUF in kernel and driver, InfiniBand copies through the host's memory.",
         "modprobe nvidia_peermem, and a line nvidia_peermem in /etc/modules-load.d/nvidia_peermem.conf",
+    )
+}
+
+/// The program that measures RDMA links before the start of a job on several nodes.
+fn perftest(host: &Host) -> Finding {
+    if host.names(DEVICES).is_empty() {
+        return Finding::ok(PERFTEST, "Without InfiniBand or RoCE there are no RDMA links to measure.");
+    }
+    if !host.is_root() {
+        return Finding::ok(PERFTEST, "A worker without root does not measure RDMA links.");
+    }
+    if host.find_program("ib_write_bw").is_some() {
+        return Finding::ok(PERFTEST, "The worker measures RDMA links before a job by ib_write_bw.");
+    }
+    Finding::warning(
+        PERFTEST,
+        "The program ib_write_bw is absent: a slow or broken RDMA link is not found before a job on several nodes.",
+        "apt-get install perftest, then systemctl restart berth-worker",
     )
 }
 

@@ -57,7 +57,7 @@ pub fn check_plan(gang: &proto::GangNetwork) -> Option<Preflight> {
     let ranks = u32::try_from(gang.peers.len()).ok()?.checked_add(1)?;
     let minimum = |rank: u32| gang.peers.iter().find(|peer| peer.rank == rank).map(|peer| peer.min_mib_per_s);
     let minima = (0..ranks.min(MOST_RANKS as u32)).map(|rank| minimum(rank).unwrap_or(0)).collect();
-    Some(Preflight { rank: gang.rank, ranks, token, minima })
+    Some(Preflight { rank: gang.rank, ranks, token, minima, rdma: None })
 }
 
 /// The network of an attempt for its start: the one that the check of its gang made, or else a new one.

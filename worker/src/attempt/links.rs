@@ -1,6 +1,6 @@
 //! The measured links of a rank of a gang to other ranks, and their judgement before the start.
 
-use berth_network::preflight;
+use berth_network::preflight::{self, Preflight};
 use berth_proto as proto;
 use berth_shim::model::{JobFailure, start_failure};
 use serde::{Deserialize, Serialize};
@@ -39,17 +39,22 @@ fn join(mut texts: Vec<String>) -> String {
     if others > 0 { format!("{} and {others} more", texts.join(", ")) } else { texts.join(", ") }
 }
 
+/// Judges the links of a rank. `fault` is the first error of a measurement by RDMA.
+///
 /// # Errors
 /// The failure of a rank with an absent or slow link, with the figures.
-pub(super) fn judge(links: &[MeasuredLink], gang: &proto::GangNetwork) -> Result<(), JobFailure> {
+pub(super) fn judge(links: &[MeasuredLink], plan: &Preflight, fault: Option<&str>) -> Result<(), JobFailure> {
+    let by_rdma = plan.rdma.is_some();
     let absent = links.iter().filter(|link| !link.connected);
     let absent: Vec<String> = absent.map(|link| format!("rank {}", link.rank)).collect();
     if !absent.is_empty() {
-        let cause = format!("Rank {} does not reach {} in the network of the job", gang.rank, join(absent));
+        let place = if by_rdma { "by RDMA" } else { "in the network of the job" };
+        let why = fault.map(|fault| format!(" ({fault})")).unwrap_or_default();
+        let cause = format!("Rank {} does not reach {} {place}{why}", plan.rank, join(absent));
         return Err(start_failure("gang.unreachable", cause));
     }
     let slow = links.iter().filter_map(|link| {
-        let expected = gang.peers.iter().find(|peer| peer.rank == link.rank)?.min_mib_per_s;
+        let expected = plan.minimum(link.rank);
         (link.mib_per_s < expected).then(|| {
             format!("to rank {} {} MiB/s, at least {expected} are expected", link.rank, link.mib_per_s)
         })
@@ -58,22 +63,19 @@ pub(super) fn judge(links: &[MeasuredLink], gang: &proto::GangNetwork) -> Result
     if slow.is_empty() {
         return Ok(());
     }
-    let cause = format!("The network between the nodes is slow: from rank {} {}", gang.rank, join(slow));
+    let place = if by_rdma { "RDMA between the nodes" } else { "The network between the nodes" };
+    let cause = format!("{place} is slow: from rank {} {}", plan.rank, join(slow));
     Err(start_failure("gang.link_slow", cause))
 }
 
 #[cfg(test)]
 mod tests {
+    use berth_network::preflight::RdmaPlan;
+
     use super::*;
 
-    fn gang(minima: &[(u32, u64)]) -> proto::GangNetwork {
-        let peer = |(rank, min_mib_per_s): &(u32, u64)| proto::GangPeer {
-            rank: *rank,
-            min_mib_per_s: *min_mib_per_s,
-            ..proto::GangPeer::default()
-        };
-        let peers = minima.iter().map(peer).collect();
-        proto::GangNetwork { rank: 7, check_token: vec![5; 32], peers, ..proto::GangNetwork::default() }
+    fn plan(minima: &[u64]) -> Preflight {
+        Preflight { rank: 7, ranks: 8, token: [5; 32], minima: minima.to_vec(), rdma: None }
     }
 
     fn link(rank: u32, mib_per_s: Option<u64>) -> MeasuredLink {
@@ -83,8 +85,8 @@ mod tests {
 
     #[test]
     fn an_absent_link_counts_before_a_slow_one_and_the_minimum_itself_suffices() {
-        let gang = gang(&[(0, 0), (1, 470)]);
-        let code = |links: &[MeasuredLink]| judge(links, &gang).err().map(|(code, _)| code);
+        let plan = plan(&[0, 470]);
+        let code = |links: &[MeasuredLink]| judge(links, &plan, None).err().map(|(code, _)| code);
         for (first, second, expected) in [
             (Some(0), Some(470), None),
             (Some(1), Some(469), Some("gang.link_slow")),
@@ -93,17 +95,33 @@ mod tests {
         ] {
             assert_eq!(code(&[link(0, first), link(1, second)]).as_deref(), expected);
         }
-        let (_, detail) = judge(&[link(1, Some(12))], &gang).unwrap_err();
+        let (_, detail) = judge(&[link(1, Some(12))], &plan, None).unwrap_err();
         assert_eq!(
             detail,
             "The network between the nodes is slow: from rank 7 to rank 1 12 MiB/s, at least 470 are expected. \
              The job was not started."
         );
         let links: Vec<MeasuredLink> = (10..18).map(|rank| link(rank, None)).collect();
-        let (_, detail) = judge(&links, &gang).unwrap_err();
+        let (_, detail) = judge(&links, &plan, None).unwrap_err();
         assert_eq!(
             detail,
             "Rank 7 does not reach rank 10, rank 11, rank 12, rank 13 and 4 more in the network of the job. \
+             The job was not started."
+        );
+        let rdma =
+            RdmaPlan { program: "/usr/bin/ib_write_bw".into(), ports: Vec::new(), addresses: Vec::new() };
+        let plan = Preflight { rdma: Some(rdma), ..plan };
+        let (_, detail) = judge(&[link(1, Some(12))], &plan, None).unwrap_err();
+        assert_eq!(
+            detail,
+            "RDMA between the nodes is slow: from rank 7 to rank 1 12 MiB/s, at least 470 are expected. \
+             The job was not started."
+        );
+        let fault = Some("ib_write_bw: Failed to modify QP to RTR");
+        let (_, detail) = judge(&[link(1, None)], &plan, fault).unwrap_err();
+        assert_eq!(
+            detail,
+            "Rank 7 does not reach rank 1 by RDMA (ib_write_bw: Failed to modify QP to RTR). \
              The job was not started."
         );
     }

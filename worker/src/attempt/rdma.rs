@@ -1,12 +1,19 @@
-//! The RDMA devices of an attempt that asks for them: their nodes, the variables for NCCL, and the network.
+//! The RDMA devices of an attempt that asks for them: their nodes, the variables for NCCL, the network, and the check of
+//! their links.
 
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use berth_gpu::BoardInfo;
-use berth_proto::Spec;
+use berth_network::preflight::{
+    CheckedPort, MOST_PORTS, Preflight, RdmaPlan, TOKEN_BYTES, find_rdma_program,
+};
+use berth_proto::{LinkPeer, RdmaCheck, Spec};
 use berth_shim::model::{JobFailure, start_failure};
 use berth_system::pci::PciPlace;
-use berth_system::rdma::nccl_ports;
+use berth_system::rdma::{RdmaDevice, RdmaPort, nccl_ports};
+use nix::unistd::geteuid;
 
 use super::host::Host;
 use super::record::AttemptRecord;
@@ -14,6 +21,8 @@ use crate::devices::AttemptDevice;
 
 /// The code of a failure. It is a fault of the host, not of a board.
 const CODE: &str = "worker.rdma";
+/// The most ranks of a gang.
+const MOST_RANKS: u32 = 64;
 
 /// The access of an attempt to the RDMA devices of its host.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,6 +87,65 @@ pub fn rdma_access(
     let boards: Vec<PciPlace> = record.devices.iter().filter_map(place).collect();
     let ports = nccl_ports(&devices, &boards);
     Ok(Some(RdmaAccess { nodes, ports, host_network: host.rdma.needs_host_network(&devices) }))
+}
+
+/// The program for the measurement of RDMA links before a start. `None`: this worker does not measure them.
+pub fn find_link_program(host: &Host) -> Option<PathBuf> {
+    // The TCP ports of the measurement are for root only.
+    if geteuid().is_root() && host.rdma.is_of_host() { find_rdma_program() } else { None }
+}
+
+/// An address of a node in the network of IP version 4, which perftest needs.
+fn address_of_node(peer: &LinkPeer) -> Result<Ipv4Addr, JobFailure> {
+    let failed = |why: &dyn fmt::Display| {
+        let text = format!("The address {} of the node of rank {}: {why}", peer.address, peer.rank);
+        start_failure(CODE, text)
+    };
+    let found = (peer.address.as_str(), 0).to_socket_addrs().map_err(|error| failed(&error))?;
+    let mut found = found.filter_map(|address| match address.ip() {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(address) => address.to_ipv4_mapped(),
+    });
+    found.next().ok_or_else(|| failed(&"it is none of IP version 4, which the measurement of RDMA needs"))
+}
+
+/// The check of the RDMA links of a rank.
+///
+/// # Errors
+/// The attempt has no access to RDMA devices, perftest is absent, or the plan of the portal is invalid.
+pub(super) fn rdma_check_plan(
+    record: &AttemptRecord,
+    spec: &Spec,
+    host: &Host,
+    check: &RdmaCheck,
+) -> Result<Preflight, JobFailure> {
+    let invalid = || start_failure(CODE, "The portal sent no valid check of the RDMA links");
+    let token: [u8; TOKEN_BYTES] = check.token.as_slice().try_into().map_err(|_| invalid())?;
+    let absent =
+        || start_failure(CODE, "The program ib_write_bw of the package perftest is absent on the node");
+    rdma_access(record, spec, host)?.ok_or_else(invalid)?;
+    let program = find_link_program(host).ok_or_else(absent)?;
+    let ranks = u32::try_from(check.peers.len() + 1).ok().filter(|ranks| *ranks <= MOST_RANKS);
+    let ranks = ranks.filter(|ranks| check.rank < *ranks).ok_or_else(invalid)?;
+    let (mut minima, mut addresses) = (Vec::new(), Vec::new());
+    for rank in 0..ranks {
+        let peer = check.peers.iter().find(|peer| peer.rank == rank);
+        if peer.is_some() == (rank == check.rank) {
+            return Err(invalid());
+        }
+        minima.push(peer.map_or(0, |peer| peer.min_mib_per_s));
+        addresses.push(peer.map_or(Ok(Ipv4Addr::UNSPECIFIED), address_of_node)?);
+    }
+    let port = |device: &RdmaDevice, port: &RdmaPort| CheckedPort {
+        device: device.name.clone(),
+        number: port.number,
+        rate_mbps: port.rate_mbps,
+        gid_index: host.rdma.roce_address_index(&device.name, port.number),
+    };
+    let devices = host.rdma.job_devices();
+    let ports = devices.iter().flat_map(|device| device.ports.iter().map(move |own| port(device, own)));
+    let rdma = RdmaPlan { program, ports: ports.take(MOST_PORTS).collect(), addresses };
+    Ok(Preflight { rank: check.rank, ranks, token, minima, rdma: Some(rdma) })
 }
 
 #[cfg(test)]

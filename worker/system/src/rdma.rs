@@ -17,6 +17,10 @@ const MAX_INTERFACES: usize = 8;
 const MAX_ENTRIES: usize = 1_024;
 /// The most characters of a name.
 const MAX_NAME_CHARS: usize = 64;
+/// The most addresses (GIDs) of a port.
+const MAX_ADDRESSES: u32 = 256;
+/// The begin of an address of IP version 4 among them.
+const MAPPED_IP4: &str = "0000:0000:0000:0000:0000:ffff:";
 /// The name of the link layer of InfiniBand.
 const INFINIBAND: &str = "InfiniBand";
 
@@ -200,6 +204,18 @@ impl RdmaTree {
         }
         nodes.extend(Some(dir.join("rdma_cm")).filter(|node| node.exists()));
         Ok(nodes)
+    }
+
+    /// The index of the address of a RoCE port in the network of IP version 4. `None`: it has none, as a port of
+    /// InfiniBand.
+    pub fn roce_address_index(&self, device: &str, port: u32) -> Option<u32> {
+        let dir = self.sys.join("class/infiniband").join(device).join("ports").join(port.to_string());
+        let is_ip4 = |index: &u32| {
+            let index = index.to_string();
+            text(&dir.join("gid_attrs/types").join(&index)) == "RoCE v2"
+                && text(&dir.join("gids").join(&index)).starts_with(MAPPED_IP4)
+        };
+        (0..MAX_ADDRESSES).find(is_ip4)
     }
 
     /// True if a job needs the host's network for these devices. The addresses of RoCE ports are those of the host's

@@ -76,6 +76,7 @@ pub fn host(boards: Vec<GpuReport>) -> NodeReport {
         egress: false,
         host_network: false,
         host_mounts: JsonColumn::default(),
+        checks_rdma_links: false,
         inference_port: 0,
         boards,
     }

@@ -27,6 +27,7 @@ pub struct Equipment {
     pub host_network: bool,
     pub gang_ports: Option<GangPorts>,
     pub rdma_ports: Vec<RdmaPort>,
+    pub checks_rdma_links: bool,
     /// The names of its host mounts.
     pub mounts: Vec<&'static str>,
 }
@@ -90,7 +91,8 @@ impl IdlePortal {
 
     /// Reports the node with this equipment.
     pub async fn report_equipped(&self, n: u128, equipment: Equipment) {
-        let Equipment { images, egress, host_network, gang_ports, rdma_ports, mounts } = equipment;
+        let Equipment { images, egress, host_network, gang_ports, rdma_ports, checks_rdma_links, mounts } =
+            equipment;
         let mount = |name: &&str| HostMount {
             name: (*name).to_owned(),
             file_system: "lustre".to_owned(),
@@ -122,6 +124,7 @@ impl IdlePortal {
             egress,
             host_network,
             host_mounts: JsonColumn(mounts.iter().map(mount).collect()),
+            checks_rdma_links,
             inference_port: 0,
             boards: (0..2).map(board).collect(),
         };

@@ -244,8 +244,11 @@ fn disks_clocks_and_networks_are_checked() {
     }
     host.remove("sys/module/nvidia_peermem");
     assert!(host.faults().contains(&("network.peermem", Warning)));
+    host.remove("usr/bin/ib_write_bw");
+    assert!(host.faults().contains(&("network.perftest", Warning)));
     host.remove("sys/class/infiniband");
-    assert!(host.faults().iter().all(|(code, _)| *code != "network.peermem"), "no adapter needs it");
+    let needs_adapter = |code: &str| matches!(code, "network.peermem" | "network.perftest");
+    assert!(host.faults().iter().all(|(code, _)| !needs_adapter(code)), "without an adapter");
     assert!(host.faults().iter().all(|(code, _)| !matches!(*code, "limits.memlock" | "network.infiniband")));
     host.install("df", "Avail\n2147483648\n");
     assert!(host.faults().contains(&("disk.space", Warning)));

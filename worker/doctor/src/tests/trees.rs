@@ -102,6 +102,7 @@ impl Recorded {
             ("ip", ""),
             ("nft", ""),
             ("wg", ""),
+            ("ib_write_bw", ""),
             ("podman", "podman version 4.9.3\n"),
             ("nvidia-ctk", "NVIDIA Container Toolkit CLI version 1.17.4\ncommit: 9b69590\n"),
             ("nvidia-smi", "Enabled\n"),

@@ -1,19 +1,21 @@
-//! The check of the network of a gang before the program of any rank starts.
+//! The check of the network of a gang, or of the RDMA links between its nodes, before the program of any rank starts.
 //!
-//! A process of its own in the namespace of the rank connects to other ranks, measures each pair, writes the result and
+//! A process of its own in the namespace of the rank, or of the host for RDMA, connects to other ranks, measures each pair, writes the result and
 //! ends. So no port stays open, and the daemon stays in the network of the host.
 
 mod all_reduce;
 mod meeting;
 mod pair;
+mod rdma;
 mod schedule;
 mod stream;
 mod verdict;
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -23,6 +25,11 @@ use std::time::{Duration, Instant};
 use berth_system::processes::close_inherited;
 use berth_types::gangs::rank_address;
 use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+pub use rdma::{CheckedPort, MOST_PORTS, RdmaPlan, find_rdma_program};
 
 /// The command of the worker for this process.
 pub const PREFLIGHT_COMMAND: &str = "preflight";
@@ -43,10 +50,10 @@ const ENDED_AFTER: Duration = Duration::from_secs(115);
 /// The time between two questions of the daemon, whether the attempt is still wanted.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 /// The most bytes of the plan, and of the result.
-const MOST_TEXT_BYTES: u64 = 4 << 10;
+const MOST_TEXT_BYTES: u64 = 32 << 10;
 
 /// The check from one rank.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preflight {
     pub rank: u32,
     /// The number of ranks.
@@ -54,19 +61,21 @@ pub struct Preflight {
     pub token: [u8; TOKEN_BYTES],
     /// The least throughput of the link to each rank in MiB a second, by rank.
     pub minima: Vec<u64>,
+    /// The RDMA ports to measure. Absent: TCP in the network of the gang is measured.
+    pub rdma: Option<RdmaPlan>,
 }
 
 /// The figures of a pair of ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkFigures {
-    /// The median of the round trips in microseconds.
+    /// The median of the round trips over TCP in microseconds.
     pub rtt_us: u64,
-    /// The throughput of the slower direction in MiB a second.
+    /// The throughput of the slower direction in MiB a second. With RDMA that of the slowest port, with all at work.
     pub mib_per_s: u64,
 }
 
 /// The link to another rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     pub peer: u32,
     /// `None`: the two ranks did not connect, or lost their connection.
@@ -74,17 +83,15 @@ pub struct Link {
 }
 
 /// The result of a check.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checked {
     /// The links of this rank. Links that were not measured for an absent rank are left out.
     pub links: Vec<Link>,
     /// True if no rank has a bad link.
     pub all_good: bool,
+    /// The first error of a measurement by RDMA.
+    pub fault: Option<String>,
 }
-
-/// The last line of a result without a bad link of any rank, and of one with a bad link.
-const ALL_GOOD: &str = "good";
-const SOME_BAD: &str = "bad";
 
 /// The token must not reach a log.
 impl fmt::Debug for Preflight {
@@ -94,83 +101,41 @@ impl fmt::Debug for Preflight {
 }
 
 impl Preflight {
-    /// The line for the process.
-    fn line(&self) -> String {
-        let mut line = format!("{} {} ", self.rank, self.ranks);
-        for byte in self.token {
-            // A write to a string does not fail.
-            let _ = write!(line, "{byte:02x}");
-        }
-        for minimum in &self.minima {
-            // A write to a string does not fail.
-            let _ = write!(line, " {minimum}");
-        }
-        line + "\n"
-    }
-
     /// True for a link that suffices.
     pub fn accepts(&self, link: &Link) -> bool {
         link.figures.is_some_and(|figures| figures.mib_per_s >= self.minimum(link.peer))
     }
 
     /// The least throughput of the link to a rank in MiB a second.
-    fn minimum(&self, peer: u32) -> u64 {
+    pub fn minimum(&self, peer: u32) -> u64 {
         let index = usize::try_from(peer).ok();
         index.and_then(|index| self.minima.get(index)).copied().unwrap_or(0)
     }
 
     fn parse(line: &str) -> Option<Self> {
-        let mut words = line.split_whitespace();
-        let (rank, ranks): (u32, u32) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        let hex = words.next().filter(|hex| hex.len() == 2 * TOKEN_BYTES)?;
-        let mut token = [0; TOKEN_BYTES];
-        for (index, byte) in token.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(hex.get(2 * index..2 * index + 2)?, 16).ok()?;
-        }
-        let minima: Vec<u64> = words.map(str::parse).collect::<Result<_, _>>().ok()?;
-        let is_complete = u32::try_from(minima.len()) == Ok(ranks);
-        let is_valid = rank < ranks && ranks <= MOST_RANKS && is_complete;
-        is_valid.then_some(Self { rank, ranks, token, minima })
-    }
-}
-
-impl Link {
-    fn line(&self) -> String {
-        match self.figures {
-            Some(LinkFigures { rtt_us, mib_per_s }) => format!("{} {rtt_us} {mib_per_s}\n", self.peer),
-            None => format!("{}\n", self.peer),
-        }
+        let plan: Self = serde_json::from_str(line).ok()?;
+        let is_complete = |count: usize| u32::try_from(count) == Ok(plan.ranks);
+        let has_addresses = plan.rdma.as_ref().is_none_or(|rdma| is_complete(rdma.addresses.len()));
+        let is_valid = plan.rank < plan.ranks && plan.ranks <= MOST_RANKS && is_complete(plan.minima.len());
+        (is_valid && has_addresses).then_some(plan)
     }
 
-    fn parse(line: &str) -> Option<Self> {
-        let words: Vec<u64> = line.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
-        let (peer, figures) = match words.as_slice() {
-            [peer] => (*peer, None),
-            [peer, rtt_us, mib_per_s] => {
-                (*peer, Some(LinkFigures { rtt_us: *rtt_us, mib_per_s: *mib_per_s }))
-            }
-            _ => return None,
+    /// The address of a rank for the check. The own one is the address on which this rank listens.
+    fn address(&self, rank: u32) -> SocketAddr {
+        let address = match &self.rdma {
+            None => rank_address(rank),
+            // The address of a node may be one that a router translates.
+            Some(_) if rank == self.rank => Ipv4Addr::UNSPECIFIED,
+            Some(rdma) => rdma.address(rank),
         };
-        Some(Self { peer: u32::try_from(peer).ok()?, figures })
+        SocketAddr::new(IpAddr::V4(address), PORT)
     }
 }
 
 impl Checked {
-    fn text(&self) -> String {
-        let links: String = self.links.iter().map(Link::line).collect();
-        links + if self.all_good { ALL_GOOD } else { SOME_BAD } + "\n"
-    }
-
     fn parse(text: &str) -> Option<Self> {
-        let mut lines: Vec<&str> = text.lines().collect();
-        let all_good = match lines.pop()? {
-            ALL_GOOD => true,
-            SOME_BAD => false,
-            _ => return None,
-        };
-        let links: Option<Vec<Link>> = lines.into_iter().map(Link::parse).collect();
-        let links = links.filter(|links| !all_good || !links.is_empty())?;
-        Some(Self { links, all_good })
+        let checked: Self = serde_json::from_str(text).ok()?;
+        Some(checked).filter(|checked| !checked.all_good || !checked.links.is_empty())
     }
 }
 
@@ -189,25 +154,27 @@ fn check(
     let is_complete = met.len() == peers.len();
     if !verdict::exchange(&mut met, is_complete, rounds, deadline) {
         let absent = peers.into_iter().filter(|peer| !met.contains_key(peer));
-        return Ok(Checked {
-            links: absent.map(|peer| Link { peer, figures: None }).collect(),
-            all_good: false,
-        });
+        let links = absent.map(|peer| Link { peer, figures: None }).collect();
+        return Ok(Checked { links, all_good: false, fault: None });
     }
     let begun = Instant::now();
     let slot = deadline.saturating_duration_since(begun + VERDICTS_WITHIN) / schedule::rounds(plan.ranks);
     let pairs = schedule::peers_by_round(plan.rank, plan.ranks);
+    let mut fault = None;
     let measured = pairs.into_iter().map(|(round, peer)| {
         // A rank that lets one peer wait spends no time of other pairs.
         let until = begun + slot * (round + 1);
         let minimum = plan.minimum(peer);
-        let measure = |stream| pair::measure(stream, plan.rank < peer, minimum, until).ok();
-        let figures = met.get_mut(&peer).and_then(measure);
-        if figures.is_none() {
+        let rdma = plan.rdma.as_ref().map(|rdma| rdma.pair(peer));
+        let lost = || Err(io::ErrorKind::NotConnected.into());
+        let measure = |stream| pair::measure(stream, plan.rank < peer, minimum, until, rdma.as_ref());
+        let measured = met.get_mut(&peer).map_or_else(lost, measure);
+        if let Err(error) = &measured {
             // A connection in the middle of a measurement carries no verdict.
             met.remove(&peer);
+            fault = fault.take().or_else(|| plan.rdma.as_ref().map(|_| error.to_string()));
         }
-        Link { peer, figures }
+        Link { peer, figures: measured.ok() }
     });
     let links: Vec<Link> = measured.collect();
     let is_good = links.iter().all(|link| plan.accepts(link));
@@ -216,7 +183,7 @@ fn check(
         let reduced = all_reduce::all_reduce(&mut met, (plan.rank, plan.ranks), deadline).is_ok();
         verdict::exchange(&mut met, reduced, rounds, deadline)
     };
-    Ok(Checked { links, all_good })
+    Ok(Checked { links, all_good, fault })
 }
 
 /// The process of a check: reads its plan, enters the namespace, and writes its result. It ends with its input, so it
@@ -235,17 +202,21 @@ pub fn run(namespace: &Path) -> Result<(), String> {
     let watch = move || {
         let mut rest = [0; 1];
         if matches!(input.read(&mut rest), Ok(0) | Err(_)) {
+            end_group(Pid::this());
             std::process::exit(1);
         }
     };
     thread::Builder::new().name("daemon end".to_owned()).spawn(watch).map_err(|error| error.to_string())?;
-    let address = |rank: u32| SocketAddr::new(IpAddr::V4(rank_address(rank)), PORT);
-    let checked = check(&plan, &address, MEET_WITHIN).map_err(|error| error.to_string())?;
+    let checked = check(&plan, &|rank| plan.address(rank), MEET_WITHIN).map_err(|error| error.to_string())?;
+    let text = serde_json::to_string(&checked).map_err(|error| error.to_string())?;
     let mut output = io::stdout().lock();
-    output
-        .write_all(checked.text().as_bytes())
-        .and_then(|()| output.flush())
-        .map_err(|error| error.to_string())
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| error.to_string())
+}
+
+/// Ends a process of a check with the programs that it runs: it leads their process group.
+fn end_group(process: Pid) {
+    // The group can have ended.
+    let _ = killpg(process, Signal::SIGKILL);
 }
 
 fn spawn(namespace: &Path) -> io::Result<Child> {
@@ -257,6 +228,7 @@ fn spawn(namespace: &Path) -> io::Result<Child> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
+        .process_group(0)
         .spawn()
 }
 
@@ -296,11 +268,15 @@ pub fn measure_links(
     let mut child = spawn(namespace).map_err(failed)?;
     // Its end ends the process, so it stays open until the result.
     let mut input = child.stdin.take();
-    let written = input.as_mut().map_or(Ok(()), |input| input.write_all(plan.line().as_bytes()));
+    let line = serde_json::to_string(plan).map_err(io::Error::from);
+    let written = line
+        .and_then(|line| input.as_mut().map_or(Ok(()), |input| input.write_all((line + "\n").as_bytes())));
     let output = written.map_err(failed).and_then(|()| wait_for_output(&mut child, given_up));
     // It ends by itself after its output. A process that was given up, or that hangs, is ended.
-    if !matches!(output, Ok(Some(_))) {
-        let _ = child.kill();
+    if !matches!(output, Ok(Some(_)))
+        && let Ok(process) = i32::try_from(child.id())
+    {
+        end_group(Pid::from_raw(process));
     }
     let status = child.wait().map_err(failed)?;
     drop(input);
@@ -326,41 +302,55 @@ mod tests {
 
     fn plan(rank: u32, ranks: u32, token: u8) -> Preflight {
         let minima = vec![0; ranks as usize];
-        Preflight { rank, ranks, token: [token; TOKEN_BYTES], minima }
+        Preflight { rank, ranks, token: [token; TOKEN_BYTES], minima, rdma: None }
     }
 
     #[test]
-    fn plans_and_links_survive_their_lines() {
+    fn plans_are_read_as_a_whole_or_refused() {
         let whole = plan(3, 64, 0xab);
-        assert_eq!(Preflight::parse(&whole.line()), Some(whole.clone()));
+        let line = serde_json::to_string(&whole).unwrap();
+        assert_eq!(Preflight::parse(&line), Some(whole.clone()));
         assert!(!format!("{whole:?}").contains("171"), "{whole:?}");
-        let (short, long) = (whole.line().replace("ab 0", " 0"), whole.line().replace('\n', " 0\n"));
-        for bad in [
-            "",
-            "0 2",
-            short.as_str(),
-            long.as_str(),
-            plan(2, 2, 1).line().as_str(),
-            plan(0, 65, 1).line().as_str(),
-        ] {
-            assert_eq!(Preflight::parse(bad), None, "{bad:?}");
+        let addresses = |count: u8| (0..count).map(|rank| Ipv4Addr::new(192, 0, 2, rank)).collect();
+        let port =
+            CheckedPort { device: "mlx5_0".to_owned(), number: 1, rate_mbps: 400_000, gid_index: Some(3) };
+        let rdma = |count: u8| {
+            let ports = vec![port.clone(); rdma::MOST_PORTS];
+            Some(RdmaPlan { program: "/usr/bin/ib_write_bw".into(), ports, addresses: addresses(count) })
+        };
+        let large = Preflight { rdma: rdma(64), minima: vec![u64::MAX; 64], ..whole.clone() };
+        let line = serde_json::to_string(&large).unwrap();
+        assert!(u64::try_from(line.len()).unwrap() < MOST_TEXT_BYTES, "{} bytes", line.len());
+        assert_eq!(Preflight::parse(&line), Some(large));
+        let short = Preflight { minima: vec![0; 63], ..whole.clone() };
+        let without_address = Preflight { rdma: rdma(63), ..whole };
+        for bad in [short, without_address, plan(2, 2, 1), plan(0, 65, 1)] {
+            assert_eq!(Preflight::parse(&serde_json::to_string(&bad).unwrap()), None, "{bad:?}");
         }
+        assert_eq!(Preflight::parse(""), None);
+    }
+
+    #[test]
+    fn a_good_result_has_a_link() {
         let figures = Some(LinkFigures { rtt_us: 210, mib_per_s: 940 });
-        for link in [Link { peer: 1, figures }, Link { peer: 2, figures: None }] {
-            assert_eq!(Link::parse(&link.line()), Some(link));
+        for links in [vec![], vec![Link { peer: 1, figures }], vec![Link { peer: 2, figures: None }]] {
             for all_good in [true, false] {
-                let checked = Checked { links: vec![link], all_good };
-                assert_eq!(Checked::parse(&checked.text()), Some(checked));
+                let checked = Checked { links: links.clone(), all_good, fault: Some("x".to_owned()) };
+                let text = serde_json::to_string(&checked).unwrap();
+                let expected = (!all_good || !links.is_empty()).then_some(checked);
+                assert_eq!(Checked::parse(&text), expected);
             }
         }
-        let unmeasured = Checked { links: vec![], all_good: false };
-        assert_eq!(Checked::parse(&unmeasured.text()), Some(unmeasured));
-        for bad in ["", "good\n", "1\n", "x\ngood\n", "1\nfine\n"] {
-            assert_eq!(Checked::parse(bad), None, "{bad:?}");
-        }
-        for bad in ["", "x", "1 2", "1 2 3 4", "4294967296"] {
-            assert_eq!(Link::parse(bad), None, "{bad:?}");
-        }
+        assert_eq!(Checked::parse("good"), None);
+    }
+
+    #[test]
+    fn ranks_with_rdma_meet_at_the_addresses_of_their_nodes() {
+        let addresses = vec![Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+        let rdma = RdmaPlan { program: "/usr/bin/ib_write_bw".into(), ports: Vec::new(), addresses };
+        let plan = Preflight { rdma: Some(rdma), ..plan(1, 2, 1) };
+        assert_eq!(plan.address(0).to_string(), "192.0.2.1:941");
+        assert_eq!(plan.address(1).to_string(), "0.0.0.0:941");
     }
 
     /// Runs the check of these plans at the same time.
@@ -423,8 +413,8 @@ mod tests {
             ranks.map(|rank| rank.join().unwrap())
         });
         let absent = Link { peer: 2, figures: None };
-        assert_eq!(checked[0], Checked { links: vec![absent], all_good: false });
-        assert_eq!(checked[1], Checked { links: vec![absent], all_good: false });
+        assert_eq!(checked[0], Checked { links: vec![absent], all_good: false, fault: None });
+        assert_eq!(checked[1], Checked { links: vec![absent], all_good: false, fault: None });
     }
 
     #[test]
@@ -447,6 +437,7 @@ mod tests {
             stream.shutdown(std::net::Shutdown::Both).unwrap();
             lower.join().unwrap()
         });
-        assert_eq!(ranks, Checked { links: vec![Link { peer: 1, figures: None }], all_good: false });
+        let links = vec![Link { peer: 1, figures: None }];
+        assert_eq!(ranks, Checked { links, all_good: false, fault: None });
     }
 }

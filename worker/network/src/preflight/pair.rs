@@ -1,10 +1,12 @@
-//! The measurement of one pair of ranks over their connection: round trips, then the bytes in each direction.
+//! The measurement of one pair of ranks over their connection: round trips, then the bytes in each direction, by TCP or
+//! by RDMA.
 
 use std::io;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::LinkFigures;
+use super::rdma::{RdmaPair, RdmaSize};
 use super::stream::{left_until, read_all, write_all};
 
 /// The number of round trips.
@@ -24,6 +26,9 @@ const LEAVE: Duration = Duration::from_secs(3);
 const RECEIVE_WITHIN: Duration = Duration::from_secs(8);
 /// The longest pass after the first answer of the peer, which can be busy with another pair before it.
 const PASS_WITHIN: Duration = Duration::from_secs(20);
+
+/// The word for a direction that could not be measured.
+const FAILED: u64 = u64::MAX;
 
 /// One end of a pair. Each read and each write ends at the deadline.
 struct End<'a> {
@@ -109,23 +114,70 @@ impl End<'_> {
 }
 
 impl End<'_> {
+    /// Serves one direction of RDMA. Returns the MiB in a second, which the peer measured.
+    fn serve_rdma(&mut self, rdma: &RdmaPair<'_>, size: RdmaSize) -> io::Result<u64> {
+        let servers = rdma.serve(size, self.deadline);
+        self.send_number(u64::from(servers.is_ok()))?;
+        // The servers end with this value.
+        let _servers = servers?;
+        let mib_per_s = self.receive_number()?;
+        if mib_per_s == FAILED {
+            Err(io::Error::other("the peer cannot send by RDMA"))
+        } else {
+            Ok(mib_per_s)
+        }
+    }
+
+    /// Sends in one direction of RDMA. Returns the MiB in a second.
+    fn send_by_rdma(&mut self, rdma: &RdmaPair<'_>, size: RdmaSize) -> io::Result<u64> {
+        if self.receive_number()? == 0 {
+            return Err(io::Error::other("the peer cannot receive by RDMA"));
+        }
+        let measured = rdma.send(size, self.deadline);
+        self.send_number(*measured.as_ref().unwrap_or(&FAILED))?;
+        measured
+    }
+
+    /// The smaller measurement of both ranks.
+    fn agree_on_size(&mut self, rdma: &RdmaPair<'_>) -> io::Result<RdmaSize> {
+        let own = rdma.size();
+        self.send_number(own.ports)?;
+        self.send_number(own.messages)?;
+        let (ports, messages) = (self.receive_number()?, self.receive_number()?);
+        let size = RdmaSize { ports: own.ports.min(ports), messages: own.messages.min(messages) };
+        if size.ports == 0 { Err(io::Error::other("a node has no active port")) } else { Ok(size) }
+    }
+
     /// One pass of the lower rank.
-    fn answer(&mut self) -> io::Result<LinkFigures> {
+    fn answer(&mut self, rdma: Option<&RdmaPair<'_>>) -> io::Result<LinkFigures> {
         self.answer_round_trips()?;
-        let received = self.receive_bytes()?;
-        self.send_bytes()?;
-        self.send_number(received)?;
+        let received = if let Some(rdma) = rdma {
+            let size = self.agree_on_size(rdma)?;
+            let received = self.serve_rdma(rdma, size)?;
+            self.send_by_rdma(rdma, size)?.min(received)
+        } else {
+            let received = self.receive_bytes()?;
+            self.send_bytes()?;
+            self.send_number(received)?;
+            received
+        };
         let rtt_us = self.receive_number()?;
         let mib_per_s = self.receive_number()?.min(received);
         Ok(LinkFigures { rtt_us, mib_per_s })
     }
 
     /// One pass of the higher rank.
-    fn lead(&mut self) -> io::Result<LinkFigures> {
+    fn lead(&mut self, rdma: Option<&RdmaPair<'_>>) -> io::Result<LinkFigures> {
         let rtt_us = self.measure_round_trips()?;
-        self.send_bytes()?;
-        let received = self.receive_bytes()?;
-        let mib_per_s = self.receive_number()?.min(received);
+        let mib_per_s = if let Some(rdma) = rdma {
+            let size = self.agree_on_size(rdma)?;
+            let sent = self.send_by_rdma(rdma, size)?;
+            self.serve_rdma(rdma, size)?.min(sent)
+        } else {
+            self.send_bytes()?;
+            let received = self.receive_bytes()?;
+            self.receive_number()?.min(received)
+        };
         self.send_number(rtt_us)?;
         self.send_number(mib_per_s)?;
         Ok(LinkFigures { rtt_us, mib_per_s })
@@ -141,20 +193,22 @@ impl End<'_> {
 }
 
 /// Measures a pair. Both ranks have the same result: the throughput is that of the slower direction. A link below
-/// `minimum` MiB a second of one of them is measured again, and its best pass counts.
+/// `minimum` MiB a second of one of them is measured again, and its best pass counts. With `rdma` its ports are measured
+/// in place of the connection.
 ///
 /// # Errors
-/// The connection ended, the peer broke the protocol, or the deadline passed.
+/// The connection ended, the peer broke the protocol, the deadline passed, or a measurement by RDMA failed.
 pub(super) fn measure(
     stream: &mut TcpStream,
     is_lower: bool,
     minimum: u64,
     deadline: Instant,
+    rdma: Option<&RdmaPair<'_>>,
 ) -> io::Result<LinkFigures> {
     let mut best = LinkFigures { rtt_us: u64::MAX, mib_per_s: 0 };
     for _ in 0..MOST_PASSES {
         let mut end = End { stream, deadline };
-        let pass = if is_lower { end.answer()? } else { end.lead()? };
+        let pass = if is_lower { end.answer(rdma)? } else { end.lead(rdma)? };
         best.rtt_us = best.rtt_us.min(pass.rtt_us);
         best.mib_per_s = best.mib_per_s.max(pass.mib_per_s);
         end.deadline = deadline;

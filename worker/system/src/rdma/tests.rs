@@ -232,3 +232,21 @@ fn rates_and_numbers_are_read() {
     }
     assert_eq!([hex("0x2a"), hex("0xffffffffff"), hex("")], [42, 0, 0]);
 }
+
+#[test]
+fn a_port_of_roce_has_its_address_of_ip_version_4() {
+    let host = Recorded::dgx();
+    let addresses = [
+        ("IB/RoCE v1", "fe80:0000:0000:0000:0a00:27ff:fe00:0001"),
+        ("RoCE v2", "fe80:0000:0000:0000:0a00:27ff:fe00:0001"),
+        ("IB/RoCE v1", "0000:0000:0000:0000:0000:ffff:c000:0207"),
+        ("RoCE v2", "0000:0000:0000:0000:0000:ffff:c000:0207"),
+    ];
+    for (index, (kind, address)) in addresses.into_iter().enumerate() {
+        let dir = "sys/class/infiniband/mlx5_1/ports/1";
+        host.write(&format!("{dir}/gid_attrs/types/{index}"), &format!("{kind}\n"));
+        host.write(&format!("{dir}/gids/{index}"), &format!("{address}\n"));
+    }
+    assert_eq!(host.tree().roce_address_index("mlx5_1", 1), Some(3));
+    assert_eq!(host.tree().roce_address_index("mlx5_0", 1), None);
+}
