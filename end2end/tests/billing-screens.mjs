@@ -222,6 +222,23 @@ test('a price form has the price that was set', async () => {
   await dialog.waitFor({ state: 'hidden' });
 });
 
+test('the operator withdraws a planned price', async () => {
+  const { page } = desk;
+  const tomorrow = new Date(Date.now() + 86_400_000).toISOString();
+  await operator('POST', '/operator/prices', { offering: PRICED, per_hour_micros: 990_000, effective_from: tomorrow });
+  await page.goto('/operator/prices');
+  await settled(page);
+  await awake(button(page, `Change price of ${PRICED}`));
+  await page.locator('summary').filter({ hasText: PRICED }).click();
+  const row = page.getByRole('row').filter({ hasText: '$0.99/h' });
+  await row.filter({ hasText: 'planned' }).getByRole('button', { name: /^Withdraw version/ }).click();
+  const dialog = page.getByRole('dialog', { name: `Withdraw the planned price of ${PRICED}?` });
+  await button(dialog, 'Withdraw price').click();
+  await dialog.waitFor({ state: 'hidden' });
+  await page.getByText(`Planned price of ${PRICED} withdrawn.`).waitFor();
+  await row.filter({ hasText: 'withdrawn' }).waitFor();
+});
+
 test('the launch form shows that price when the job is preemptible', async () => {
   const { page } = view;
   await openLaunch(page, 'makes-room', PRICED);

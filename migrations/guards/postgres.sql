@@ -1,9 +1,11 @@
--- Triggers for immutable rows: transfers, prices, the content of invoices, chained audit events and checkpoints. The engines spell triggers differently.
+-- Triggers for immutable rows: transfers, prices with their withdrawals, the content of invoices, chained audit events and checkpoints. The engines spell triggers differently.
 CREATE OR REPLACE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN RAISE EXCEPTION '% rows are immutable', TG_TABLE_NAME; END $$;
 CREATE OR REPLACE TRIGGER transfers_immutable BEFORE UPDATE OR DELETE ON transfers
 FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE OR REPLACE TRIGGER prices_immutable BEFORE UPDATE OR DELETE ON prices
+FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE OR REPLACE TRIGGER price_withdrawals_immutable BEFORE UPDATE OR DELETE ON price_withdrawals
 FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE OR REPLACE TRIGGER invoices_final BEFORE UPDATE ON invoices
 FOR EACH ROW WHEN (NEW.number <> OLD.number OR NEW.document <> OLD.document OR NEW.total_micros <> OLD.total_micros

@@ -1,4 +1,4 @@
--- Triggers for immutable rows: transfers, prices, the content of invoices, chained audit events and checkpoints. The engines spell triggers differently.
+-- Triggers for immutable rows: transfers, prices with their withdrawals, the content of invoices, chained audit events and checkpoints. The engines spell triggers differently.
 CREATE TRIGGER IF NOT EXISTS transfers_no_update BEFORE UPDATE ON transfers
 BEGIN SELECT RAISE(ABORT, 'transfers are immutable'); END;
 CREATE TRIGGER IF NOT EXISTS transfers_no_delete BEFORE DELETE ON transfers
@@ -7,6 +7,10 @@ CREATE TRIGGER IF NOT EXISTS prices_no_update BEFORE UPDATE ON prices
 BEGIN SELECT RAISE(ABORT, 'price versions are immutable'); END;
 CREATE TRIGGER IF NOT EXISTS prices_no_delete BEFORE DELETE ON prices
 BEGIN SELECT RAISE(ABORT, 'price versions are immutable'); END;
+CREATE TRIGGER IF NOT EXISTS price_withdrawals_no_update BEFORE UPDATE ON price_withdrawals
+BEGIN SELECT RAISE(ABORT, 'withdrawals of prices are immutable'); END;
+CREATE TRIGGER IF NOT EXISTS price_withdrawals_no_delete BEFORE DELETE ON price_withdrawals
+BEGIN SELECT RAISE(ABORT, 'withdrawals of prices are immutable'); END;
 CREATE TRIGGER IF NOT EXISTS invoices_final BEFORE UPDATE ON invoices
 WHEN NEW.number <> OLD.number OR NEW.document <> OLD.document OR NEW.total_micros <> OLD.total_micros
   OR NEW.org_id <> OLD.org_id OR NEW.issued_at <> OLD.issued_at

@@ -184,6 +184,10 @@ async fn take_effect(
         ChangeAction::VoidInvoice => {
             portal.invoices.void_invoice(caller, parse_target(request)?, approved).await.map(drop)
         }
+        ChangeAction::WithdrawPrice => {
+            let price = (request.target.clone(), parse_input(input)?);
+            portal.offerings.withdraw_price(caller, price, approved).await.map(drop)
+        }
     }
 }
 

@@ -40,6 +40,14 @@ pub fn set_price(input: &NewPrice) -> impl Future<Output = Answer<Outcome<Offeri
     send("POST", "/operator/prices", input, None)
 }
 
+/// Withdraws a price that has not begun.
+pub fn withdraw_price(
+    price: &PriceVersion,
+) -> impl Future<Output = Answer<Outcome<Offering>>> + Send + 'static {
+    let path = format!("/operator/prices/{}/{}", escaped(&price.offering), price.version);
+    send("DELETE", path, &(), None)
+}
+
 /// Grants credit to an organization. Repeated requests with the same key grant it once.
 pub fn grant(
     org: OrgId,

@@ -50,10 +50,12 @@ pub enum ChangeAction {
     SetPrice,
     /// The credit note that voids an invoice.
     VoidInvoice,
+    /// The withdrawal of a price that has not begun.
+    WithdrawPrice,
 }
 
 impl ChangeAction {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::AccessJob,
         Self::AddOperator,
         Self::AddPromise,
@@ -69,6 +71,7 @@ impl ChangeAction {
         Self::SetCreditLimit,
         Self::SetPrice,
         Self::VoidInvoice,
+        Self::WithdrawPrice,
     ];
 
     /// The right that the requester and the deciding operator need. The act itself may need more.
@@ -88,7 +91,8 @@ impl ChangeAction {
             | Self::PayInvoice
             | Self::SetCreditLimit
             | Self::SetPrice
-            | Self::VoidInvoice => OperatorRight::ManageMoney,
+            | Self::VoidInvoice
+            | Self::WithdrawPrice => OperatorRight::ManageMoney,
         }
     }
 
@@ -109,6 +113,7 @@ impl ChangeAction {
             Self::SetCreditLimit => "set_credit_limit",
             Self::SetPrice => "set_price",
             Self::VoidInvoice => "void_invoice",
+            Self::WithdrawPrice => "withdraw_price",
         }
     }
 
@@ -130,6 +135,7 @@ impl ChangeAction {
             Self::SetCreditLimit => "Credit limit",
             Self::SetPrice => "Price",
             Self::VoidInvoice => "Void invoice",
+            Self::WithdrawPrice => "Withdrawal of a price",
         }
     }
 

@@ -325,6 +325,7 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "portal_logo.set",
     "portal_settings.set",
     "price.set",
+    "price.withdrawn",
     "quota.cleared",
     "promise.changed",
     "promise.created",

@@ -1,6 +1,7 @@
 //! The catalogue: offerings with their available devices, and the versions of prices.
 
 pub mod routes;
+mod withdrawal;
 
 use std::collections::BTreeMap;
 
@@ -290,7 +291,8 @@ impl Offerings {
             store::offerings::charged_since(&mut tx, offering.id, since).await?
         {
             let rate = |p: &StoredPrice| if preemptible { p.preemptible() } else { p.nano_per_second };
-            let old = versions.iter().find(|(p, ..)| p.version == version).map_or(0, |(p, ..)| rate(p));
+            let old =
+                versions.iter().find(|row| row.price.version == version).map_or(0, |row| rate(&row.price));
             jobs += count;
             charged += micros;
             // Use at a price of zero has no charge, so its amount is unknown and stays out of the sum.
@@ -322,7 +324,7 @@ impl Offerings {
         let offering =
             store::offerings::find(&mut tx, slug, self.context.now()).await?.ok_or_else(no_offering)?;
         let hour = |nano: i64| per_hour_micros(nano).unwrap_or(i64::MAX);
-        let version = |(price, effective_from, set_by): PriceRow| PriceVersion {
+        let version = |PriceRow { price, effective_from, set_by, withdrawn_at, withdrawn_by }| PriceVersion {
             offering: offering.slug.clone(),
             version: price.version,
             nano_per_second: price.nano_per_second,
@@ -332,9 +334,11 @@ impl Offerings {
             preemptible_per_hour_micros: price.preemptible_nano_per_second.map(hour),
             effective_from,
             set_by,
+            withdrawn_at,
+            withdrawn_by,
         };
         let rows = store::offerings::list_prices_page(&mut tx, offering.id, options).await?;
-        Ok(options.page(rows, |(price, ..)| price.version).map(version))
+        Ok(options.page(rows, |row| row.price.version).map(version))
     }
 }
 
@@ -342,26 +346,24 @@ fn no_offering() -> Problem {
     Problem::invalid_field("/offering", "This offering does not exist.")
 }
 
-/// A new price as an act of an operator.
-fn price_act(input: &NewPrice, present: Option<StoredPrice>, currency: &str) -> OperatorAct {
+/// The text about the rates on demand, of reserved devices and of preemptible jobs.
+fn price_text(on_demand: i64, [reserved, preemptible]: [Option<i64>; 2], currency: &str) -> String {
     let text = |micros: i64| format!("{} an hour", money_text(micros, currency));
     let other = |micros: Option<i64>| micros.map_or_else(|| "as on demand".to_owned(), text);
-    let nano = |nano: i64| per_hour_micros(nano).unwrap_or(i64::MAX);
-    let before = present.map_or_else(
-        || "no price".to_owned(),
-        |price| {
-            let (reserved, preemptible) =
-                (price.reserved_nano_per_second.map(nano), price.preemptible_nano_per_second.map(nano));
-            let on_demand = text(nano(price.nano_per_second));
-            format!("{on_demand}, reserved {}, preemptible {}", other(reserved), other(preemptible))
-        },
-    );
-    let after = format!(
-        "{}, reserved {}, preemptible {}",
-        text(input.per_hour_micros),
-        other(input.reserved_per_hour_micros),
-        other(input.preemptible_per_hour_micros)
-    );
+    format!("{}, reserved {}, preemptible {}", text(on_demand), other(reserved), other(preemptible))
+}
+
+fn stored_price_text(price: StoredPrice, currency: &str) -> String {
+    let hour = |nano: i64| per_hour_micros(nano).unwrap_or(i64::MAX);
+    let others = [price.reserved_nano_per_second, price.preemptible_nano_per_second];
+    price_text(hour(price.nano_per_second), others.map(|nano| nano.map(hour)), currency)
+}
+
+/// A new price as an act of an operator.
+fn price_act(input: &NewPrice, present: Option<StoredPrice>, currency: &str) -> OperatorAct {
+    let before = present.map_or_else(|| "no price".to_owned(), |price| stored_price_text(price, currency));
+    let others = [input.reserved_per_hour_micros, input.preemptible_per_hour_micros];
+    let after = price_text(input.per_hour_micros, others, currency);
     let begin = input.effective_from.map_or_else(|| "the approval".to_owned(), Timestamp::minute);
     OperatorAct {
         action: ChangeAction::SetPrice,
@@ -373,7 +375,7 @@ fn price_act(input: &NewPrice, present: Option<StoredPrice>, currency: &str) -> 
     }
 }
 
-/// A price in audit events: the one in effect, or a new one with the time from which it applies.
+/// A price in audit events: the one in effect, or another one with the time from which it applies.
 fn price_state(price: StoredPrice, from: Option<Timestamp>) -> String {
     let StoredPrice { version, nano_per_second, reserved_nano_per_second, preemptible_nano_per_second } =
         price;

@@ -258,7 +258,8 @@ const fn has_same_effect_twice(action: ChangeAction) -> bool {
         | ChangeAction::GrantRequest
         | ChangeAction::PayInvoice
         | ChangeAction::SetCreditLimit
-        | ChangeAction::VoidInvoice => true,
+        | ChangeAction::VoidInvoice
+        | ChangeAction::WithdrawPrice => true,
         ChangeAction::Debit
         | ChangeAction::GrantCredit
         | ChangeAction::GrantCredits

@@ -35,7 +35,7 @@ impl StoredOffering {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, sqlx::FromRow)]
 pub struct StoredPrice {
     pub version: i64,
     pub nano_per_second: i64,
@@ -117,6 +117,7 @@ pub async fn list(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<StoredOffering>
                p.version, p.nano_per_second, p.reserved_nano_per_second, p.preemptible_nano_per_second \
                FROM offerings o LEFT JOIN prices p ON p.offering_id = o.id \
                AND p.version = (SELECT q.version FROM prices q WHERE q.offering_id = o.id AND q.effective_from <= $1 \
+               AND NOT EXISTS (SELECT 1 FROM price_withdrawals w WHERE w.offering_id = q.offering_id AND w.version = q.version) \
                ORDER BY q.effective_from DESC, q.version DESC LIMIT 1) \
                ORDER BY o.gpu_model, o.cells DESC, o.slug";
     let rows = list!(tx, OfferingRow, sql, now)?;
@@ -128,6 +129,7 @@ pub async fn find(tx: &mut Tx<'_>, slug: &str, now: Timestamp) -> Result<Option<
     let sql = "SELECT o.id, o.slug, o.gpu_model, o.mig_profile, o.memory_mib, o.cells, o.board_cells, o.simulated, \
                p.version, p.nano_per_second, p.reserved_nano_per_second, p.preemptible_nano_per_second \
                FROM offerings o LEFT JOIN prices p ON p.offering_id = o.id AND p.effective_from <= $2 \
+               AND NOT EXISTS (SELECT 1 FROM price_withdrawals w WHERE w.offering_id = p.offering_id AND w.version = p.version) \
                WHERE o.slug = $1 ORDER BY p.effective_from DESC, p.version DESC LIMIT 1";
     Ok(find!(tx, OfferingRow, sql, slug, now)?.map(OfferingRow::offering))
 }
@@ -138,44 +140,42 @@ pub async fn last_version(tx: &mut Tx<'_>, offering: OfferingId) -> Result<i64, 
     Ok(find!(tx, (i64,), sql, offering)?.map_or(0, |(n,)| n))
 }
 
-/// A price version: the price, the start of its effect, and its author.
-pub type PriceRow = (StoredPrice, Timestamp, String);
-
-/// Reads a price version from its columns.
-fn price_row(
-    (version, nano_per_second, reserved, preemptible, from, by): (
-        i64,
-        i64,
-        Option<i64>,
-        Option<i64>,
-        Timestamp,
-        String,
-    ),
-) -> PriceRow {
-    let price = StoredPrice {
-        version,
-        nano_per_second,
-        reserved_nano_per_second: reserved,
-        preemptible_nano_per_second: preemptible,
-    };
-    (price, from, by)
+/// A price version with its author and its withdrawal.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct PriceRow {
+    #[sqlx(flatten)]
+    pub price: StoredPrice,
+    pub effective_from: Timestamp,
+    pub set_by: String,
+    /// Absent without a withdrawal, like the next field.
+    pub withdrawn_at: Option<Timestamp>,
+    pub withdrawn_by: Option<String>,
 }
 
 macro_rules! select_prices {
     ($rest:literal) => {
         concat!(
-            "SELECT version, nano_per_second, reserved_nano_per_second, preemptible_nano_per_second, effective_from, \
-             set_by, offering_id AS row_id FROM prices WHERE offering_id = $1 ",
+            "SELECT p.version, p.nano_per_second, p.reserved_nano_per_second, p.preemptible_nano_per_second, \
+             p.effective_from, p.set_by, w.withdrawn_at, w.withdrawn_by, p.offering_id AS row_id FROM prices p \
+             LEFT JOIN price_withdrawals w ON w.offering_id = p.offering_id AND w.version = p.version \
+             WHERE p.offering_id = $1 ",
             $rest
         )
     };
 }
 
+/// Finds a price version, also a withdrawn one.
+pub async fn find_price(
+    tx: &mut Tx<'_>,
+    offering: OfferingId,
+    version: i64,
+) -> Result<Option<PriceRow>, StoreError> {
+    find!(tx, PriceRow, select_prices!("AND p.version = $2"), offering, version)
+}
+
 /// Lists every price version, newest first.
 pub async fn list_prices(tx: &mut Tx<'_>, offering: OfferingId) -> Result<Vec<PriceRow>, StoreError> {
-    let sql = select_prices!("ORDER BY version DESC");
-    let rows = list!(tx, (i64, i64, Option<i64>, Option<i64>, Timestamp, String), sql, offering)?;
-    Ok(rows.into_iter().map(price_row).collect())
+    list!(tx, PriceRow, select_prices!("ORDER BY p.version DESC"), offering)
 }
 
 /// Lists a page of the price versions by number.
@@ -184,11 +184,22 @@ pub async fn list_prices_page(
     offering: OfferingId,
     options: &ListOptions<i64>,
 ) -> Result<Vec<PriceRow>, StoreError> {
-    let sql = page_sql!(options.sort, [select_prices!("")], "version", number "$2", "$3");
+    let sql = page_sql!(options.sort, [select_prices!("")], "p.version", number "$2", "$3");
     let (cursor, rows) = (options.cursor.unwrap_or(0), options.rows());
-    let rows =
-        list!(tx, (i64, i64, Option<i64>, Option<i64>, Timestamp, String), sql, offering, cursor, rows)?;
-    Ok(rows.into_iter().map(price_row).collect())
+    list!(tx, PriceRow, sql, offering, cursor, rows)
+}
+
+/// Withdraws a price version for good: it is never in effect.
+pub async fn withdraw_price(
+    tx: &mut Tx<'_>,
+    offering: OfferingId,
+    version: i64,
+    at: Timestamp,
+    by: &str,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO price_withdrawals (offering_id, version, withdrawn_at, withdrawn_by) \
+               VALUES ($1, $2, $3, $4) ON CONFLICT (offering_id, version) DO NOTHING";
+    exec!(tx, sql, offering, version, at, by).map(|_| ())
 }
 
 /// Sums the charges for jobs of an offering that ended since a time, without jobs in reservations: (version,

@@ -420,6 +420,7 @@ async fn deliberate_acts_need_a_fresh_proof_of_people_with_a_factor() {
         ("POST", "/operator/promises".to_owned(), promise.clone()),
         ("PATCH", "/operator/promises/prom_00000000000000000000000001".to_owned(), json!({})),
         ("DELETE", "/operator/promises/prom_00000000000000000000000001".to_owned(), Value::Null),
+        ("DELETE", "/operator/prices/h100-80gb/1".to_owned(), Value::Null),
         ("PUT", "/operator/networks/storage".to_owned(), json!({"ranges": ["10.8.0.0/16"]})),
         ("DELETE", "/operator/networks/storage".to_owned(), Value::Null),
         ("PUT", format!("/operator/users/{user}/disabled"), json!({"reason": "Unpaid."})),

@@ -99,6 +99,7 @@ mod passkeys;
 mod passwords;
 mod payments;
 mod people;
+mod planned_prices;
 mod portal_settings;
 mod ports;
 mod promise_choices;

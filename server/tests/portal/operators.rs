@@ -98,6 +98,7 @@ const TABLE: &[(&str, &str)] = &[
     ("PUT /operator/portal-settings/logo", "owner"),
     ("GET /operator/prices", "all"),
     ("POST /operator/prices", "owner billing"),
+    ("DELETE /operator/prices/{offering}/{version}", "owner billing"),
     ("GET /operator/quota", "all"),
     ("PUT /operator/quota", "owner support"),
     ("GET /operator/quota-requests", "all"),
@@ -168,7 +169,9 @@ fn address(path: &str) -> String {
         .replace("{gpu}", "GPU-0")
         .replace("{rack}", "r1")
         .replace("{network}", "storage")
-        .replace("{class}", "scratch");
+        .replace("{class}", "scratch")
+        .replace("{offering}", "h100-80gb")
+        .replace("{version}", "1");
     path.replace("{node}", &format!("node_{none}"))
         .replace("{change}", &format!("chg_{none}"))
         .replace("{org}", &format!("org_{none}"))

@@ -33,7 +33,7 @@ use futures::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use uuid::Uuid;
 
-const MIGRATIONS: [&str; 22] = [
+const MIGRATIONS: [&str; 23] = [
     include_str!("../../../migrations/0001_accounts.sql"),
     include_str!("../../../migrations/0002_billing.sql"),
     include_str!("../../../migrations/0003_notifications.sql"),
@@ -56,6 +56,7 @@ const MIGRATIONS: [&str; 22] = [
     include_str!("../../../migrations/0024_operator_changes.sql"),
     include_str!("../../../migrations/0033_services.sql"),
     include_str!("../../../migrations/0035_promises.sql"),
+    include_str!("../../../migrations/0048_price_withdrawals.sql"),
 ];
 
 /// Names of columns for one of a few values.

@@ -9,12 +9,13 @@ use std::future::Future;
 
 use berth_types::change_requests::{ChangeRequest, Outcome};
 use berth_types::money::money_text;
-use berth_types::offerings::{Offering, Price};
+use berth_types::offerings::{Offering, Price, PriceVersion};
 use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
 
 use self::change::ChangeDialog;
-use self::history::History;
+use self::history::{History, WithdrawDialog};
+use super::super::confirm::ConfirmTarget;
 use super::super::launch::offers::offering_bar;
 use super::super::org_data::answer_view;
 use super::super::parts::ready;
@@ -64,7 +65,8 @@ pub struct PricesState {
     /// The offering of the dialog.
     chosen: RwSignal<Option<Offering>>,
     changing: RwSignal<bool>,
-    /// The slug of the last offering with a new price.
+    withdrawing: ConfirmTarget<PriceVersion>,
+    /// The slug of the last offering with a change.
     changed: RwSignal<Option<String>>,
     /// The result of the last change.
     status: RwSignal<String>,
@@ -112,6 +114,7 @@ fn PriceView(offerings: Vec<Offering>) -> impl IntoView {
         offerings: RwSignal::new(offerings),
         chosen: RwSignal::new(None),
         changing: RwSignal::new(false),
+        withdrawing: ConfirmTarget::none(),
         changed: RwSignal::new(None),
         status: RwSignal::new(String::new()),
         waiting: RwSignal::new(None),
@@ -154,6 +157,7 @@ fn PriceView(offerings: Vec<Offering>) -> impl IntoView {
             <div class="card">{histories}</div>
         </section>
         <ChangeDialog state=state currency=currency/>
+        <WithdrawDialog state=state/>
     }
 }
 

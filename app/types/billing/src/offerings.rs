@@ -79,6 +79,12 @@ pub struct PriceVersion {
     pub effective_from: Timestamp,
     /// The name of the operator who set the price.
     pub set_by: String,
+    /// The time of the withdrawal before the start; absent without one. A withdrawn price never applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawn_at: Option<Timestamp>,
+    /// The name of the operator who withdrew the price; absent without a withdrawal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawn_by: Option<String>,
 }
 
 /// The effect of a price on the jobs of the last 30 days.

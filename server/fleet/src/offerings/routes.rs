@@ -2,7 +2,7 @@
 
 use super::Offerings;
 use aide::axum::ApiRouter;
-use aide::axum::routing::get_with;
+use aide::axum::routing::{delete_with, get_with};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json as Answer};
@@ -49,6 +49,13 @@ pub fn routes() -> ApiRouter<Offerings> {
                     )(op)
                     .response::<202, Answer<ChangeRequest>>()
                 }),
+        )
+        .api_route(
+            "/operator/prices/{offering}/{version}",
+            delete_with(
+                withdraw_price,
+                doc(ApiScope::BillingWrite, "Withdraws a price that has not begun."),
+            ),
         )
 }
 
@@ -122,4 +129,12 @@ async fn list_prices(
     let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }
         .by_creation_with(&query.offering)?;
     Ok(Answer(offerings.list_prices(&caller, &query.offering, &options).await?))
+}
+
+async fn withdraw_price(
+    State(offerings): State<Offerings>,
+    Signed(caller): Signed,
+    Path(price): Path<(String, i64)>,
+) -> Result<MayWait<200, Offering>, Failed> {
+    Ok(MayWait(offerings.withdraw_price(&caller, price, None).await?))
 }

@@ -82,6 +82,7 @@ pub(in crate::pages) fn action_text(action: &str) -> &str {
         "storage_class.granted" => "Storage class granted",
         "storage_class.revoked" => "Storage class revoked",
         "price.set" => "Price set",
+        "price.withdrawn" => "Planned price withdrawn",
         "credit.granted" => "Credit granted",
         "credit.taken_back" => "Account debited",
         "credit_limit.set" => "Credit limit set",

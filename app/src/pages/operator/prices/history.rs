@@ -3,11 +3,14 @@
 use berth_types::Page as Rows;
 use berth_types::money::money_text;
 use berth_types::offerings::{Offering, PriceVersion};
+use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
 
+use super::super::super::confirm::ConfirmDialog;
 use super::super::super::load_more::{LoadMore, append};
 use super::super::super::parts::{Call, CallProblem};
-use super::{PricesState, hourly};
+use super::super::waiting::EffectTime;
+use super::{PricesState, hourly, may};
 use crate::api;
 use crate::ui::*;
 
@@ -90,7 +93,7 @@ pub fn History(
             Some(versions) if versions.is_empty() => {
                 view! { <p class="quiet">"No prices yet."</p> }.into_any()
             }
-            Some(versions) => table(versions, current),
+            Some(versions) => table(versions, current, state),
         })
     };
     view! {
@@ -103,9 +106,9 @@ pub fn History(
     }
 }
 
-fn table(versions: &[PriceVersion], current: i64) -> AnyView {
+fn table(versions: &[PriceVersion], current: i64, state: PricesState) -> AnyView {
     let rows: Vec<AnyView> =
-        versions.iter().map(|version| row(version, tag(version, versions, current))).collect();
+        versions.iter().map(|version| row(version, tag(version, versions, current), state)).collect();
     table_of(
         "Versions of the price, newest first",
         &[
@@ -115,27 +118,35 @@ fn table(versions: &[PriceVersion], current: i64) -> AnyView {
             ("Preemptible", "num"),
             ("Effective from", "nowrap"),
             ("Set by", ""),
+            ACTIONS,
         ],
         rows,
     )
 }
 
-/// The tag of a version: the current one, one that begins later, or one that never begins, because a later version has the
-/// same start.
+/// The tag of a version: the current or a planned one, or one that never begins. Without a current one all are planned.
 fn tag(version: &PriceVersion, all: &[PriceVersion], current: i64) -> Option<&'static str> {
+    if version.withdrawn_at.is_some() {
+        return Some("withdrawn");
+    }
     if version.version == current {
         return Some("current");
     }
-    let present = all.iter().find(|one| one.version == current)?;
-    if version.effective_from <= present.effective_from {
+    let present = all.iter().find(|one| one.version == current);
+    if present.map_or(current > 0, |present| version.effective_from <= present.effective_from) {
         return None;
     }
-    let is_replaced =
-        all.iter().any(|one| one.effective_from == version.effective_from && one.version > version.version);
+    let has_start = |one: &&PriceVersion| one.effective_from == version.effective_from;
+    let mut of_start = all.iter().filter(has_start).filter(|one| one.withdrawn_at.is_none());
+    let is_replaced = of_start.any(|one| one.version > version.version);
     Some(if is_replaced { "replaced" } else { "planned" })
 }
 
-fn row(version: &PriceVersion, tag: Option<&'static str>) -> AnyView {
+fn row(version: &PriceVersion, tag: Option<&'static str>, state: PricesState) -> AnyView {
+    let button = (tag == Some("planned") && may(OperatorRight::ManageMoney)).then(|| {
+        let label = format!("Withdraw version {} of {}", version.version, version.offering);
+        state.withdrawing.button(version.clone(), "Withdraw", label, state.ready)
+    });
     let class = if tag == Some("current") { "tag tag--accent" } else { "tag" };
     let tag = tag.map(|tag| view! { " " <span class=class>{tag}</span> });
     let text = money_text(version.per_hour_micros, &version.currency);
@@ -152,9 +163,38 @@ fn row(version: &PriceVersion, tag: Option<&'static str>) -> AnyView {
             </td>
             <td role="cell" class="nowrap" data-label="Effective from"><When at=version.effective_from/></td>
             <td role="cell" data-label="Set by">{user}</td>
+            <td role="cell" class="table__actions">{button}</td>
         </tr>
     }
     .into_any()
+}
+
+/// The question before the withdrawal of a planned price.
+#[component]
+pub fn WithdrawDialog(state: PricesState) -> impl IntoView {
+    let (call, target) = (Call::idle(), state.withdrawing);
+    let withdraw = move |()| {
+        let Some(price) = target.one.get_untracked() else { return };
+        let status = format!("Planned price of {} withdrawn.", price.offering);
+        call.run(api::money::withdraw_price(&price), move |outcome| {
+            state.show(outcome, status);
+            target.open.set(false);
+        });
+    };
+    view! {
+        <ConfirmDialog
+            id="withdraw-price"
+            title=target.title("Withdraw the planned price of", "offering", |price| price.offering.as_str())
+            open=target.open
+            call=call
+            keep="Keep price"
+            verb="Withdraw price"
+            confirm=Callback::new(withdraw)
+        >
+            <p>"The price never begins. The prices before and after it stay."</p>
+            <EffectTime waits=state.second_operator at_once="The withdrawal is final."/>
+        </ConfirmDialog>
+    }
 }
 
 #[cfg(test)]
@@ -175,5 +215,10 @@ mod tests {
         let planned = Some("planned");
         assert_eq!(tags, [Some("current"), None, planned, planned, Some("replaced"), None]);
         assert_eq!(tag(&all[2], &all[2..], 7), None, "the current version is on a further page");
+        assert_eq!(tag(&all[5], &all[5..], 0), planned, "no price is in effect yet");
+        let mut all = all;
+        all[3].withdrawn_at = Some(all[3].effective_from);
+        let tags = all.each_ref().map(|one| tag(one, &all, 7));
+        assert_eq!(tags[3..5], [Some("withdrawn"), planned], "the replaced one begins in its place");
     }
 }
