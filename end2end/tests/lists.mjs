@@ -96,7 +96,7 @@ test('the documents are read with and without a session', async () => {
   await open('/operator/orgs');
   await button('Go to').and(page.locator(':enabled')).first().waitFor();
   await page.keyboard.press('Control+k');
-  await page.getByRole('combobox', { name: 'Page, job or action' }).waitFor();
+  await page.getByRole('combobox', { name: 'Page, job, volume or action' }).waitFor();
   await page.keyboard.type('documentation');
   await page.keyboard.press('Enter');
   await page.waitForURL((url) => url.pathname === '/docs');

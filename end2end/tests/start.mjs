@@ -131,7 +131,7 @@ test('the palette opens a page and a job by the keyboard only', async () => {
   const { page, faults, close } = await openPage(browser, demo.url, { headers });
   await page.goto('/');
   await awake(page.getByRole('button', { name: 'Go to' }));
-  const box = page.getByRole('combobox', { name: 'Page, job or action' });
+  const box = page.getByRole('combobox', { name: 'Page, job, volume or action' });
   const dialog = page.getByRole('dialog', { name: 'Go to' });
 
   await page.keyboard.press('Control+k');
@@ -164,7 +164,29 @@ test('the palette opens a page and a job by the keyboard only', async () => {
   await page.keyboard.press('ArrowDown');
   await page.keyboard.press('Enter');
   await page.waitForURL((url) => url.pathname.endsWith(`/jobs/${job.id}`));
-  assert.deepEqual(faults, []);
+
+  const volume = `${name}-files`;
+  await call('POST', `/orgs/${org}/volumes`, { name: volume, max_bytes: 1 << 20 });
+  await page.keyboard.press('Control+k');
+  await box.waitFor();
+  await page.keyboard.type(volume);
+  await page.getByRole('option', { name: volume }).waitFor();
+  await page.keyboard.press('Enter');
+  await page.waitForURL((url) => url.pathname.endsWith(`/volumes/${volume}`));
+  await call('DELETE', `/orgs/${org}/volumes/${volume}`);
+
+  // A complete id needs none of the loaded jobs.
+  const absent = 'job_00000000000000000000000009';
+  await page.keyboard.press('Control+k');
+  await box.waitFor();
+  await box.fill(absent);
+  await dialog.getByText('No job with this id.', { exact: true }).waitFor();
+  await box.fill(job.id);
+  await page.getByRole('option', { name: job.id }).waitFor();
+  await page.keyboard.press('Enter');
+  await page.waitForURL((url) => url.pathname.endsWith(`/jobs/${job.id}`));
+  // The browser logs the answer 404.
+  assert.deepEqual(faults.filter((fault) => !fault.includes(absent)), []);
   await close();
 });
 

@@ -1,10 +1,10 @@
-//! The command palette: pages, jobs, organizations and actions by a few letters. Its dialog is loaded at the first
-//! opening.
+//! The command palette: pages, jobs, volumes, organizations and actions by a few letters. Its dialog is loaded at
+//! the first opening.
 
 use std::time::Duration;
 
-use berth_types::ids::OrgId;
-use berth_types::jobs::Job;
+use berth_types::ids::{JobId, OrgId};
+use futures::join;
 use leptos::ev::{KeyboardEvent, keydown};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -43,9 +43,9 @@ pub struct PaletteData {
 /// The pages outside of the app: address and name.
 const OUTSIDE: [(&str, &str); 2] = [("/docs", "Documentation"), ("/api/docs", "API reference")];
 
-/// Returns the path of a job's page.
-fn job_path(job: &Job) -> String {
-    format!("/jobs/{}", job.id)
+/// Returns the entry of a job or a volume with its page.
+fn object(kind: &'static str, page: String, text: String) -> Entry {
+    Entry { text, kind, action: Action::Open(page) }
 }
 
 /// The effect of an entry.
@@ -68,7 +68,7 @@ struct Entry {
     action: Action,
 }
 
-/// Returns all entries without the jobs: actions, pages, organizations.
+/// Returns all entries without the jobs and volumes: actions, pages, organizations.
 fn fixed_entries(data: &PaletteData) -> Vec<Entry> {
     let tenant = !data.orgs.is_empty();
     let launch =
@@ -108,7 +108,7 @@ fn fixed_entries(data: &PaletteData) -> Vec<Entry> {
 }
 
 /// Returns the entries with all words of the search in their text, at most [`MAX_SHOWN`].
-fn matching(entries: &[Entry], jobs: &[Entry], search: &str) -> Vec<Entry> {
+fn matching(entries: &[Entry], objects: &[Entry], search: &str) -> Vec<Entry> {
     let search = search.to_lowercase();
     let words: Vec<&str> = search.split_whitespace().collect();
     let fits = |entry: &&Entry| {
@@ -116,8 +116,8 @@ fn matching(entries: &[Entry], jobs: &[Entry], search: &str) -> Vec<Entry> {
         words.iter().all(|word| text.contains(word))
     };
     // Without a search the pages have the place.
-    let jobs = jobs.iter().filter(|_| !words.is_empty());
-    entries.iter().chain(jobs).filter(fits).take(MAX_SHOWN).cloned().collect()
+    let objects = objects.iter().filter(|_| !words.is_empty());
+    entries.iter().chain(objects).filter(fits).take(MAX_SHOWN).cloned().collect()
 }
 
 /// The button that opens the palette.
@@ -181,15 +181,15 @@ fn dialog(data: PaletteData) -> Result<AnyView, SplitLoaderError> {
     Ok(view! { <PaletteDialog data=data/> }.into_any())
 }
 
-/// Requests the newest jobs of the chosen organization once for each opening, after the first letters.
-fn load_jobs(data: &PaletteData, search: RwSignal<String>) -> RwSignal<Vec<Entry>> {
-    let jobs = RwSignal::new(Vec::new());
+/// Requests the newest jobs and the volumes of the chosen organization once for each opening, after the first letters.
+fn load_objects(data: &PaletteData, search: RwSignal<String>) -> RwSignal<Vec<Entry>> {
+    let objects = RwSignal::new(Vec::new());
     let loaded = RwSignal::new(false);
     let (open, org) = (data.open, data.org);
     Effect::new(move || {
         if !open.get() {
             loaded.set(false);
-            jobs.set(Vec::new());
+            objects.set(Vec::new());
         }
     });
     Effect::new(move || {
@@ -199,23 +199,41 @@ fn load_jobs(data: &PaletteData, search: RwSignal<String>) -> RwSignal<Vec<Entry
         }
         let request = move || {
             loaded.set(true);
-            let list = api::jobs::list(org, None, None, SEARCHED_JOBS);
+            let lists = (api::jobs::list(org, None, None, SEARCHED_JOBS), api::volumes::list(org));
             spawn_local(async move {
-                // Without an answer the palette has no jobs.
-                let Ok(page) = list.await else { return };
-                let entry = |job: &Job| Entry {
-                    text: job.name.clone(),
-                    kind: "Job",
-                    action: Action::Open(job_path(job)),
-                };
-                let _ = jobs.try_set(page.items.iter().map(entry).collect());
+                let (jobs, volumes) = join!(lists.0, lists.1);
+                // A list without an answer has no entries.
+                let jobs = jobs.into_iter().flat_map(|page| page.items);
+                let volumes = volumes.into_iter().flat_map(|page| page.items);
+                let jobs = jobs.map(|job| object("Job", format!("/jobs/{}", job.id), job.name));
+                let volumes = volumes.map(|one| object("Volume", format!("/volumes/{}", one.name), one.name));
+                let _ = objects.try_set(jobs.chain(volumes).collect());
             });
         };
         if let Ok(handle) = set_timeout_with_handle(request, Duration::from_millis(PAUSE_MS)) {
             on_cleanup(move || handle.clear());
         }
     });
-    jobs
+    objects
+}
+
+/// Requests the job whose complete id is the search.
+fn load_by_id(data: &PaletteData, search: RwSignal<String>) -> RwSignal<Option<api::Answer<Entry>>> {
+    let found = RwSignal::new(None);
+    let (open, org) = (data.open, data.org);
+    let id = Memo::new(move |_| search.with(|search| search.trim().parse::<JobId>().ok()));
+    Effect::new(move || {
+        found.set(None);
+        let (true, Some(org), Some(asked)) = (open.get(), org.get(), id.get()) else { return };
+        let job = api::jobs::get(org, asked);
+        spawn_local(async move {
+            let answer = job.await.map(|job| format!("{} {asked}", job.name));
+            if id.try_get_untracked() == Some(Some(asked)) {
+                found.set(Some(answer.map(|text| object("Job", format!("/jobs/{asked}"), text))));
+            }
+        });
+    });
+    found
 }
 
 /// Returns the id of an option.
@@ -232,9 +250,13 @@ fn PaletteDialog(data: PaletteData) -> impl IntoView {
     let element = NodeRef::<leptos::html::Dialog>::new();
     // True from an opening until the dialog is shown: the event of its last close can come later.
     let opening = RwSignal::new(false);
-    let jobs = load_jobs(&data, search);
+    let objects = load_objects(&data, search);
+    let found = load_by_id(&data, search);
     let fixed = fixed_entries(&data);
-    let entries = Memo::new(move |_| search.with(|search| jobs.with(|jobs| matching(&fixed, jobs, search))));
+    let entries = Memo::new(move |_| {
+        let objects: Vec<Entry> = found.get().and_then(Result::ok).into_iter().chain(objects.get()).collect();
+        search.with(|search| matching(&fixed, &objects, search))
+    });
     Effect::new(move || {
         let wanted = open.get();
         let Some(dialog) = element.get() else { return };
@@ -294,6 +316,9 @@ fn PaletteDialog(data: PaletteData) -> impl IntoView {
         entries.with(|entries| index < entries.len()).then(|| option_id(index))
     };
     let count = move || match entries.with(Vec::len) {
+        0 if found.get().and_then(Result::err).is_some_and(|problem| problem.status == 404) => {
+            "No job with this id.".to_owned()
+        }
         0 => "Nothing found.".to_owned(),
         1 => "1 result".to_owned(),
         count => format!("{count} results"),
@@ -313,7 +338,7 @@ fn PaletteDialog(data: PaletteData) -> impl IntoView {
                 class="input"
                 type="text"
                 role="combobox"
-                aria-label="Page, job or action"
+                aria-label="Page, job, volume or action"
                 aria-expanded="true"
                 aria-autocomplete="list"
                 aria-controls="palette-list"
@@ -321,7 +346,7 @@ fn PaletteDialog(data: PaletteData) -> impl IntoView {
                 autocomplete="off"
                 spellcheck="false"
                 maxlength="100"
-                placeholder="Page, job or action"
+                placeholder="Page, job, volume or action"
                 autofocus
                 prop:value=move || search.get()
                 on:input=move |event| {

@@ -279,6 +279,20 @@ pub struct AwaitingApproval {
     pub expected: Option<ExpectedBoards>,
 }
 
+/// Adds the limits of a node's labels to a schema.
+#[cfg(feature = "schema")]
+fn limit_labels(schema: &mut schemars::Schema) {
+    let text = serde_json::json!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 63,
+        "pattern": crate::patterns::PRINTABLE,
+    });
+    schema.insert("maxProperties".to_owned(), 64.into());
+    schema.insert("propertyNames".to_owned(), text.clone());
+    schema.insert("additionalProperties".to_owned(), text);
+}
+
 /// The body of a change of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -291,46 +305,12 @@ pub struct PatchNode {
     /// bytes of printable characters, and no `rack` of blanks only. Labels of the worker's settings do not count
     /// afterwards. Absent for no change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "schema",
-        schemars(extend(
-            "maxProperties" = 64,
-            "propertyNames" = {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": 63,
-                "pattern": crate::patterns::PRINTABLE
-            },
-            "additionalProperties" = {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": 63,
-                "pattern": crate::patterns::PRINTABLE
-            }
-        ))
-    )]
+    #[cfg_attr(feature = "schema", schemars(transform = limit_labels))]
     pub labels: Option<BTreeMap<String, String>>,
     /// The labels before the change, as you saw them: the change is refused if the node has others now. Absent for no
     /// comparison.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "schema",
-        schemars(extend(
-            "maxProperties" = 64,
-            "propertyNames" = {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": 63,
-                "pattern": crate::patterns::PRINTABLE
-            },
-            "additionalProperties" = {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": 63,
-                "pattern": crate::patterns::PRINTABLE
-            }
-        ))
-    )]
+    #[cfg_attr(feature = "schema", schemars(transform = limit_labels))]
     pub seen_labels: Option<BTreeMap<String, String>>,
     /// True to adopt the labels of the worker's settings, now and with each report; false to keep the present
     /// labels. Absent for no change.
@@ -428,24 +408,7 @@ pub struct NewJoinToken {
     /// The labels of the node: at most 64, each key and value with 1 to 63 bytes of printable
     /// characters, and no `rack` of blanks only.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[cfg_attr(
-        feature = "schema",
-        schemars(extend(
-            "maxProperties" = 64,
-            "propertyNames" = {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": 63,
-                "pattern": crate::patterns::PRINTABLE
-            },
-            "additionalProperties" = {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": 63,
-                "pattern": crate::patterns::PRINTABLE
-            }
-        ))
-    )]
+    #[cfg_attr(feature = "schema", schemars(transform = limit_labels))]
     pub labels: BTreeMap<String, String>,
     /// True to adopt the labels of the worker's settings with each report; not together with `labels`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -360,7 +360,7 @@ pub struct NewMaintenance {
         schemars(length(max = 64), inner(length(min = 1, max = 256)), extend("uniqueItems" = true))
     )]
     pub gpus: Vec<String>,
-    /// The start, not in the past.
+    /// The start, not in the past and within 366 days.
     pub starts_at: Timestamp,
     /// The end, 60 seconds to 366 days after the start.
     pub ends_at: Timestamp,

@@ -14,6 +14,9 @@ use berth_types::time::Timestamp;
 
 use crate::charges::{charge, find_hold, hold_posting};
 
+/// The codes of failures with the reason of an operator or a budget.
+const GIVEN: [&str; 3] = [DRAINED, HALTED, SPENT];
+
 pub(crate) fn machine(row: &StoredJob) -> Machine {
     Machine::restore(row.phase.state, u32::try_from(row.attempt).unwrap_or(0), row.stop_cause())
 }
@@ -83,8 +86,7 @@ pub(crate) async fn step(
         match effect {
             Effect::Finish { exit_code, failure } => {
                 row.exit_code = exit_code.map(i64::from);
-                let given = [DRAINED, HALTED, SPENT];
-                let given_reason = |f: &Failure| reason.clone().filter(|_| given.contains(&f.code.as_str()));
+                let given_reason = |f: &Failure| reason.clone().filter(|_| GIVEN.contains(&f.code.as_str()));
                 let failure = failure.map(|f| (given_reason(&f).unwrap_or_else(|| f.detail.clone()), f.code));
                 (row.failure_detail, row.failure_code) = failure.unzip();
             }
@@ -156,7 +158,11 @@ async fn insert_notice(
         "cost_micros": row.cost_micros, "metered_ms": row.metered_ms, "failure": row.failure_code,
     });
     let subject = format!("Job {}: {}", row.name, state.replace('_', " "));
-    let notice = context.notice(row.org_id, &format!("job.{state}"), subject, event.detail.clone(), &data);
+    let is_given = row.failure_code.as_ref().is_some_and(|code| GIVEN.contains(&code.as_str()));
+    // The exit code of a process that was stopped says nothing about the reason.
+    let reason = row.failure_detail.as_ref().filter(|_| is_given);
+    let detail = reason.unwrap_or(&event.detail).clone();
+    let notice = context.notice(row.org_id, &format!("job.{state}"), subject, detail, &data);
     store::budgets::insert_notice(tx, &notice).await
 }
 

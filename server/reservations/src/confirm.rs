@@ -137,6 +137,8 @@ fn maintenance_errors(input: &NewMaintenance, from: Timestamp, now: Timestamp) -
     berth_core::admission::check_name("/reason", &input.reason, &mut errors);
     if input.starts_at < now.plus_seconds(-crate::LATE_S) {
         errors.push(FieldError::new("/starts_at", "The time is in the past."));
+    } else if from > now.plus_seconds(crate::MAX_LENGTH_S) {
+        errors.push(FieldError::new("/starts_at", "Choose a start within a year from now."));
     }
     let length_s = input.ends_at.millis_since(from) / 1_000;
     if !(crate::MIN_LENGTH_S..=crate::MAX_LENGTH_S).contains(&length_s) {

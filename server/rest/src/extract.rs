@@ -15,6 +15,7 @@ use serde_path_to_error::{Path as JsonPath, Segment};
 use tower_http::timeout::TimeoutError;
 
 use crate::failed::Failed;
+use crate::faults::{plain, plain_parameter};
 
 /// The longest reception of a body without its bytes.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -148,8 +149,15 @@ fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         Ok(value) => json.end().map(|()| value).map_err(malformed),
         Err(error) => {
             serde_json::from_slice::<Value>(bytes).map_err(malformed)?;
-            let detail = format!("Invalid value: {}.", error.inner());
-            Err(Problem::invalid_field(&pointer(error.path()), detail))
+            let (at, fault) = (pointer(error.path()), error.inner());
+            let place = format!(" at line {} column {}", fault.line(), fault.column());
+            let text = fault.to_string();
+            let message = text.strip_suffix(place.as_str()).unwrap_or(&text);
+            let subject = match at.strip_prefix('/') {
+                Some(field) => format!("`{field}`"),
+                None => "The body".to_owned(),
+            };
+            Err(Problem::invalid_field(&at, plain(&subject, message)))
         }
     }
 }
@@ -185,6 +193,18 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     }
 }
 
+/// The fault of a query in plain words. `text` is the text of its rejection.
+fn query_fault(query: &str, text: &str) -> String {
+    let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(text);
+    let (name, message) = match text.split_once(": ") {
+        Some((name, message)) if !name.contains([' ', '`']) => (name, message),
+        _ => ("", text),
+    };
+    let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+    let subject = if name.is_empty() { "A parameter".to_owned() } else { format!("`{name}`") };
+    format!("The query is invalid. {}", plain_parameter(&subject, value.unwrap_or_default(), message))
+}
+
 /// The query; an unknown or unreadable parameter is a problem.
 pub struct Query<T>(pub T);
 
@@ -194,8 +214,156 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
         if parts.uri.query().is_some_and(has_nul) {
             return Err(Failed(Problem::malformed("The query contains a NUL.")));
         }
-        axum::extract::Query::<T>::from_request_parts(parts, state).await.map(|query| Self(query.0)).map_err(
-            |error| Failed(Problem::malformed(format!("The query is invalid: {}.", error.body_text()))),
-        )
+        let read = axum::extract::Query::<T>::from_request_parts(parts, state).await;
+        read.map(|query| Self(query.0)).map_err(|error| {
+            let query = parts.uri.query().unwrap_or_default();
+            Failed(Problem::malformed(query_fault(query, &error.body_text())))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use axum::http::Uri;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Size {
+        Small,
+        Large,
+        Huge,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "the value of the field is not read")]
+    struct Retry {
+        max: u32,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "the values of the fields are not read")]
+    struct Body {
+        count: u64,
+        #[serde(default)]
+        port: Option<u16>,
+        #[serde(default)]
+        change: Option<i32>,
+        #[serde(default)]
+        rate: Option<f64>,
+        #[serde(default)]
+        name: Option<String>,
+        #[serde(default)]
+        on: Option<bool>,
+        #[serde(default)]
+        ports: Vec<u8>,
+        #[serde(default)]
+        labels: BTreeMap<String, String>,
+        #[serde(default)]
+        size: Option<Size>,
+        #[serde(default)]
+        retry: Option<Retry>,
+    }
+
+    fn fault(body: &str) -> Option<(String, String)> {
+        let errors = read_json::<Body>(body.as_bytes()).err()?.errors;
+        errors.into_iter().next().map(|error| (error.pointer, error.detail))
+    }
+
+    #[test]
+    fn a_field_that_does_not_fit_has_plain_words() {
+        for (body, pointer, detail) in [
+            (r#"{"count": -1}"#, "/count", "`count` must be a whole number from 0, not -1."),
+            (r#"{"count": 1.5}"#, "/count", "`count` must be a whole number from 0, not 1.5."),
+            (r#"{"count": "1"}"#, "/count", "`count` must be a whole number from 0, not a text."),
+            (r#"{"count": null}"#, "/count", "`count` must be a whole number from 0, not null."),
+            (
+                r#"{"count": 1, "port": 70000}"#,
+                "/port",
+                "`port` must be a whole number from 0 to 65535, not 70000.",
+            ),
+            (r#"{"count": 1, "port": -1}"#, "/port", "`port` must be a whole number from 0, not -1."),
+            (
+                r#"{"count": 1, "change": -3000000000}"#,
+                "/change",
+                "`change` must be a whole number from -2147483648 to 2147483647, not -3000000000.",
+            ),
+            (r#"{"count": 1, "change": true}"#, "/change", "`change` must be a whole number, not true."),
+            (r#"{"count": 1, "rate": "x"}"#, "/rate", "`rate` must be a number, not a text."),
+            (r#"{"count": 1, "name": 5}"#, "/name", "`name` must be a text, not 5."),
+            (r#"{"count": 1, "on": "yes"}"#, "/on", "`on` must be true or false, not a text."),
+            (r#"{"count": 1, "ports": 5}"#, "/ports", "`ports` must be a list, not 5."),
+            (
+                r#"{"count": 1, "ports": [1, 256]}"#,
+                "/ports/1",
+                "`ports/1` must be a whole number from 0 to 255, not 256.",
+            ),
+            (r#"{"count": 1, "labels": []}"#, "/labels", "`labels` must be an object, not a list."),
+            (
+                r#"{"count": 1, "size": "tiny"}"#,
+                "/size",
+                "`size` must be one of `small`, `large`, `huge`, not `tiny`.",
+            ),
+            (r#"{"count": 1, "size": 3}"#, "/size", "`size` must be one of the allowed values."),
+            (
+                r#"{"count": 1, "retry": {"max": -2}}"#,
+                "/retry/max",
+                "`retry/max` must be a whole number from 0, not -2.",
+            ),
+            ("{}", "", "The field `count` is missing."),
+        ] {
+            assert_eq!(fault(body), Some((pointer.to_owned(), detail.to_owned())), "{body}");
+        }
+        let (_, detail) = fault(r#"{"count": 18446744073709551616}"#).unwrap();
+        let words = "`count` must be a whole number from 0 to 18446744073709551615, not 1";
+        assert!(detail.starts_with(words), "{detail}");
+        let (_, detail) = fault(r#"{"count": 1, "gpus": 1}"#).unwrap();
+        assert!(detail.starts_with("The field `gpus` is unknown. Allowed: `count`, `port`, "), "{detail}");
+        let (_, detail) = fault(r#"{"count": 1, "retry": {"max": 1, "most": 1}}"#).unwrap();
+        assert_eq!(detail, "The field `most` is unknown. Allowed: `max`.");
+        let (_, detail) = fault(r#"{"count": 1, "count": 2}"#).unwrap();
+        assert_eq!(detail, "The field `count` is there twice.");
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "the values of the fields are not read")]
+    struct Filter {
+        limit: Option<u32>,
+        after: Option<i8>,
+        on: Option<bool>,
+        size: Option<Size>,
+    }
+
+    fn parameter_fault(query: &str) -> String {
+        let uri: Uri = format!("/jobs?{query}").parse().unwrap_or_default();
+        let read = axum::extract::Query::<Filter>::try_from_uri(&uri);
+        read.map_or_else(|error| query_fault(query, &error.body_text()), |query| format!("{:?}", query.0))
+    }
+
+    #[test]
+    fn a_parameter_that_does_not_fit_has_plain_words() {
+        for (query, detail) in [
+            ("limit=-1", "`limit` must be a whole number from 0."),
+            ("size=small&limit=-1", "`limit` must be a whole number from 0."),
+            ("limit=1.5", "`limit` must be a whole number."),
+            ("limit=-", "`limit` must be a whole number."),
+            ("limit=many", "`limit` must be a whole number."),
+            ("limit=", "`limit` must be a whole number."),
+            ("limit=4294967296", "`limit` must be a smaller number."),
+            ("after=-129", "`after` must be a larger number."),
+            ("on=yes", "`on` must be true or false."),
+            ("size=tiny", "`size` must be one of `small`, `large`, `huge`, not `tiny`."),
+            ("limits=1", "The field `limits` is unknown. Allowed: `limit`, `after`, `on`, `size`."),
+            ("limit=1&limit=2", "The field `limit` is there twice."),
+        ] {
+            assert_eq!(parameter_fault(query), format!("The query is invalid. {detail}"), "{query}");
+        }
     }
 }

@@ -11,6 +11,7 @@ pub mod disconnect;
 pub mod downloads;
 pub mod extract;
 pub mod failed;
+mod faults;
 pub mod lists;
 pub mod operations;
 pub mod origins;

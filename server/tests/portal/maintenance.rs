@@ -131,3 +131,22 @@ async fn a_refused_maintenance_names_the_job_on_the_boards() {
         assert!(detail.contains(text), "{engine} {detail}");
     }
 }
+
+#[tokio::test]
+async fn maintenance_begins_within_a_year_from_now() {
+    for (engine, db, _location) in engines("maintenance_far").await {
+        let setup = IdlePortal::on(db).await;
+        let plan = async |begin_s: i64| {
+            let (from, until) = (setup.at(begin_s), setup.at(begin_s + HOUR));
+            let body = json!({"node": node(1), "starts_at": from, "ends_at": until, "reason": "New driver"});
+            setup.t.post(&setup.operator, "/operator/reservations", body).await
+        };
+        for begin_s in [367 * DAY, 30 * 366 * DAY] {
+            let refused = plan(begin_s).await.problem(422, "request.invalid");
+            let error =
+                json!([{"pointer": "/starts_at", "detail": "Choose a start within a year from now."}]);
+            assert_eq!(refused["errors"], error, "{engine}");
+        }
+        plan(366 * DAY).await.expect(201);
+    }
+}

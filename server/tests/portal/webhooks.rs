@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::{TestPortal, engines};
 use crate::idle_portal::IdlePortal;
+use crate::operations::{job, schedule_all, submit};
 use crate::worker_portal::WorkerPortal;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use berth_core::jobs::MachineEvent;
 use berth_foundation::Settings;
 use berth_foundation::delivery::sign;
 use berth_jobs::reports::{AttemptPhase, AttemptReport};
@@ -345,5 +347,39 @@ async fn an_idle_hour_is_reported_with_its_cost_also_across_a_restart() {
         assert_eq!(usage["underused_micros"], 7_200_000, "{engine} {usage}");
         let theirs = setup.t.get(&setup.bob, &format!("/orgs/{}/usage", setup.other)).await.expect(200);
         assert_eq!(theirs["underused_micros"], 0, "{engine}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_notice_of_a_stopped_job_has_the_reason() {
+    for (engine, db, _location) in engines("stop_notices").await {
+        let setup = IdlePortal::on(db).await;
+        let (receiver, url) = Receiver::open(&[]).await;
+        let hook = json!({"url": url, "kinds": ["job.cancelled"]});
+        setup.t.post(&setup.ada, &format!("/orgs/{}/webhooks", setup.org), hook).await.expect(201);
+        let attempts = &setup.t.portal.attempts;
+        for (event, reason, detail) in [
+            (MachineEvent::Spend, "The budget all is spent.", "The budget all is spent."),
+            (MachineEvent::Halt, "Ola stopped the job: repairs.", "Ola stopped the job: repairs."),
+            (MachineEvent::Cancel, "Stopped by ada.", "The process ended with exit code 143."),
+        ] {
+            let id = submit(&setup, json!({})).await;
+            schedule_all(&setup).await;
+            let placed = job(&setup, &id).await;
+            let node: NodeId = placed["devices"][0]["node"].as_str().unwrap().parse().unwrap();
+            let id: JobId = id.parse().unwrap();
+            let runs = AttemptReport::new(id, 1, AttemptPhase::Running);
+            attempts.apply_status(node, runs).await.unwrap();
+            assert!(attempts.apply_event(id, None, event, reason.to_owned()).await.unwrap(), "{engine}");
+            let ended = AttemptReport {
+                exit_code: Some(143),
+                log_bytes: Some(0),
+                ..AttemptReport::new(id, 1, AttemptPhase::Clean)
+            };
+            attempts.apply_status(node, ended).await.unwrap();
+            setup.t.portal.webhooks.deliver().await.unwrap();
+            let notice = receiver.notices().pop().unwrap();
+            assert_eq!((&notice["data"]["job"], &notice["detail"]), (&json!(id), &json!(detail)), "{engine}");
+        }
     }
 }

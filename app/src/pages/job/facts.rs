@@ -15,6 +15,7 @@ use super::super::text::{
 };
 use super::LiveJob;
 use super::idle::stopped_idle;
+use super::timeline::stopped_replica;
 use crate::address::org_link;
 use crate::ui::*;
 
@@ -64,13 +65,13 @@ pub fn device_line(device: &Device, name: &str, on_tile: String) -> AnyView {
     .into_any()
 }
 
-/// The cause of a failure with its consequences.
+/// The cause of a failure with its consequences, or the reason for which a service ended a replica.
 #[component]
 pub fn FailureNotice(
     /// The job.
     live: LiveJob,
 ) -> impl IntoView {
-    move || live.job.with(failure)
+    move || live.job.with(|job| failure(job).or_else(|| stopped_replica(job, &live.events.get())))
 }
 
 fn failure(job: &Job) -> Option<AnyView> {

@@ -14,6 +14,8 @@ use crate::ui::*;
 
 /// The maximum number of steps; of more steps the timeline shows the last.
 const MAX_STEPS: usize = 8;
+/// The label that the portal gives to the jobs of replicas.
+const REPLICA_LABEL: &str = "berth-service";
 
 /// A past or present state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,23 @@ fn steps(events: &[JobEvent], job: &Job) -> Vec<Step> {
         steps.push(Step { state: job.state, at: job.created_at, took_ms: None });
     }
     steps.split_off(steps.len().saturating_sub(MAX_STEPS))
+}
+
+/// Returns the reason for which a service ended a replica, from the stop before the end or from the end.
+fn stop_reason<'a>(job: &Job, events: &'a [JobEvent]) -> Option<&'a str> {
+    let end = events.iter().position(|event| event.state.ended())?;
+    let mut last = events.get(..=end)?.iter().rev();
+    let (end, before) = (last.next()?, last.next());
+    let stop = before.filter(|event| event.state == JobState::Stopping).unwrap_or(end);
+    let is_replica = job.state == JobState::Cancelled && job.labels.contains_key(REPLICA_LABEL);
+    is_replica.then_some(stop.detail.as_str())
+}
+
+/// Returns the notice of a replica that its service ended.
+pub fn stopped_replica(job: &Job, events: &[JobEvent]) -> Option<AnyView> {
+    let reason = stop_reason(job, events)?.to_owned();
+    let title = view! { <strong class="banner__title">{reason}</strong> };
+    Some(view! { <div class="banner banner--info" role="status">{title}</div> }.into_any())
 }
 
 /// Returns the end of a running job by its time limit.
@@ -241,6 +260,19 @@ mod tests {
         assert_eq!(steps(&[], &job), [Step { state: JobState::Running, at: job.created_at, took_ms: None }]);
         assert_eq!(limit_at(&job).map(|at| at.to_string()).as_deref(), Some("2026-03-01T09:01:05Z"));
         assert_eq!(limit_at(&Job { state: JobState::Failed, ..job }), None);
+    }
+
+    #[test]
+    fn a_stopped_replica_has_its_reason() {
+        use JobState::{Cancelled, Queued, Stopping};
+        let labels = [("berth-service".to_owned(), "chat".to_owned())].into();
+        let replica = Job { state: Cancelled, labels, ..job() };
+        let said = |state, detail: &str| JobEvent { detail: detail.to_owned(), ..event(1, state, 0) };
+        let mut events = vec![said(Stopping, "Not ready in time."), said(Cancelled, "Exit code 143.")];
+        assert_eq!(stop_reason(&replica, &events), Some("Not ready in time."));
+        assert_eq!(stop_reason(&Job { state: Cancelled, ..job() }, &events), None);
+        events.insert(1, said(Queued, "Waits again."));
+        assert_eq!(stop_reason(&replica, &events), Some("Exit code 143."));
     }
 
     #[test]
