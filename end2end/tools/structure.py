@@ -26,7 +26,7 @@ LONG_FILES: dict[str, int] = {
 }
 # Crates over the limit, with the lines of their sources.
 LONG_CRATES: dict[str, int] = {
-    "app": 66_000,
+    "app": 67_000,
 }
 # Types over the limit, with their methods.
 WIDE_TYPES: dict[str, int] = {
