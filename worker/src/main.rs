@@ -38,6 +38,7 @@ use berth_worker::reconcile::{self, NodeDescription};
 use berth_worker::telemetry::{Telemetry, metrics_server};
 use clap::Parser;
 use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::geteuid;
 use options::{Args, Command, Run};
 use tonic::transport::Endpoint;
 
@@ -172,6 +173,7 @@ fn open_host(args: &Run, data: &Path, library: Option<&Path>) -> Result<Host, St
         mounts,
         cache,
         device_tree,
+        rdma_program: rdma_program(args),
         rdma: rdma_tree(args),
         limits: BoardLimits {
             pids: args.job_pids,
@@ -199,6 +201,13 @@ fn open_clearing(args: &Run, data: &Path, simulated: bool) -> Result<MemoryClear
 }
 
 /// The RDMA devices of the host. Simulated boards have those of the given directory or none.
+/// The program for the measurement of RDMA links. `None`: this worker does not measure them.
+fn rdma_program(args: &Run) -> Option<PathBuf> {
+    // The TCP ports of the measurement are for root only.
+    let can_measure = args.rdma_check && geteuid().is_root() && rdma_tree(args).is_of_host();
+    if can_measure { preflight::find_rdma_program() } else { None }
+}
+
 fn rdma_tree(args: &Run) -> RdmaTree {
     match (&args.simulate, &args.simulate_rdma) {
         (None, _) => RdmaTree::default(),

@@ -12,7 +12,7 @@ use berth_network::tunnel::TUNNEL_COMMAND;
 use berth_replicas::ReplicaArgs;
 use berth_worker::attempt::{HostMountArgs, id_range};
 use berth_worker::reconcile::parse_label;
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(name = "berth-worker", version, about = "The Berth worker: runs jobs on this host's GPUs.")]
@@ -111,6 +111,10 @@ pub struct Run {
     /// A directory with `sys` in place of the RDMA ports of the host, beside simulated boards. `/`: the host's own.
     #[arg(long, env = "BERTH_SIMULATE_RDMA", value_name = "DIR", requires = "simulate")]
     pub simulate_rdma: Option<PathBuf>,
+    /// Measures the RDMA links of the node before a job on several nodes, by ib_write_bw of perftest. It needs the TCP
+    /// ports 288 to 352 between the nodes.
+    #[arg(long, env = "BERTH_RDMA_CHECK", default_value_t = true, action = ArgAction::Set)]
+    pub rdma_check: bool,
     /// Permits jobs without isolation on a host without a working sandbox. The portal marks the node.
     #[arg(long, env = "BERTH_ALLOW_UNISOLATED")]
     pub allow_unisolated: bool,

@@ -264,7 +264,7 @@ fn line(row: &Transfer, decimals: usize) -> AnyView {
         "job" | "evidence" => Some("/jobs"),
         "reservation" => Some("/reservations"),
         "promise" => Some("/services"),
-        "invoice" => Some("/invoices"),
+        "invoice" | "tax" => Some("/invoices"),
         _ => None,
     };
     let source = if let Some(page) = page {

@@ -91,7 +91,7 @@ fn bad_text(
     let (a, b) = (&own.node_name, &peer.node_name);
     match link.figures {
         None if rdma => {
-            Some(format!("The nodes {a} and {b} do not connect by RDMA, or by TCP at the ports from 941 on."))
+            Some(format!("The nodes {a} and {b} do not connect by RDMA, or by TCP at the ports 288 to 352."))
         }
         None => Some(format!("The nodes {a} and {b} do not connect in the network of jobs.")),
         Some(figures) if figures.mib_per_s < expected => Some(format!(

@@ -27,7 +27,8 @@ fn ordered((a, b): (NodeId, NodeId)) -> (NodeId, NodeId) {
     if a <= b { (a, b) } else { (b, a) }
 }
 
-/// Adds a measurement, and deletes the oldest ones of its pair and kind beyond 20. Both ranks of a pair report it: the lower
+/// Adds a measurement, and deletes the oldest ones of its pair and kind beyond 20. Both ranks of a pair report it: the
+/// lower
 /// throughput counts, so that no worker alone raises what is expected of the link.
 pub async fn insert(tx: &mut Tx<'_>, link: &LinkMeasurement, now: Timestamp) -> Result<(), StoreError> {
     let (first, second) = ordered(link.nodes);

@@ -52,8 +52,6 @@ pub struct StoredNode {
     pub images: bool,
     /// The ports of its RDMA devices.
     pub rdma_ports: JsonColumn<Vec<RdmaPort>>,
-    /// True if its worker measures the RDMA links of a rank before its start.
-    pub checks_rdma_links: bool,
     /// True if its worker keeps egress policies.
     pub egress: bool,
     /// True if its worker gives a job the network of the host.

@@ -6,7 +6,7 @@ use serde::Serialize;
 pub const MAX_TEXT_CHARS: usize = 300;
 
 /// All codes in the order of the checks. docs/workers.md describes each.
-pub const CODES: [&str; 30] = [
+pub const CODES: [&str; 31] = [
     "driver.module",
     "driver.nouveau",
     "driver.library",

@@ -38,6 +38,8 @@ pub struct Host {
     pub cache: Option<Arc<FileCache>>,
     pub device_tree: DeviceTree,
     pub rdma: RdmaTree,
+    /// The program for the measurement of RDMA links. `None`: this worker does not measure them.
+    pub rdma_program: Option<PathBuf>,
     pub limits: BoardLimits,
     pub simulated: bool,
     /// The time between SIGTERM and SIGKILL.

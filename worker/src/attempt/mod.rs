@@ -28,7 +28,6 @@ pub use host::Host;
 pub use host_mount_args::{HostMountArgs, id_range};
 pub use isolation_report::{MOST_CHARS, isolation_report};
 pub use preparation::{PreparationControl, prepare};
-pub use rdma::find_link_program;
 pub use record::AttemptRecord;
 pub use state::{AttemptState, CleaningState};
 pub use status::status;

@@ -6,14 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use berth_gpu::BoardInfo;
-use berth_network::preflight::{
-    CheckedPort, MOST_PORTS, Preflight, RdmaPlan, TOKEN_BYTES, find_rdma_program,
-};
+use berth_network::preflight::{CheckedPort, MOST_PORTS, Preflight, RdmaPlan, TOKEN_BYTES};
 use berth_proto::{LinkPeer, RdmaCheck, Spec};
 use berth_shim::model::{JobFailure, start_failure};
 use berth_system::pci::PciPlace;
 use berth_system::rdma::{RdmaDevice, RdmaPort, nccl_ports};
-use nix::unistd::geteuid;
 
 use super::host::Host;
 use super::record::AttemptRecord;
@@ -89,12 +86,6 @@ pub fn rdma_access(
     Ok(Some(RdmaAccess { nodes, ports, host_network: host.rdma.needs_host_network(&devices) }))
 }
 
-/// The program for the measurement of RDMA links before a start. `None`: this worker does not measure them.
-pub fn find_link_program(host: &Host) -> Option<PathBuf> {
-    // The TCP ports of the measurement are for root only.
-    if geteuid().is_root() && host.rdma.is_of_host() { find_rdma_program() } else { None }
-}
-
 /// An address of a node in the network of IP version 4, which perftest needs.
 fn address_of_node(peer: &LinkPeer) -> Result<Ipv4Addr, JobFailure> {
     let failed = |why: &dyn fmt::Display| {
@@ -106,7 +97,7 @@ fn address_of_node(peer: &LinkPeer) -> Result<Ipv4Addr, JobFailure> {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(address) => address.to_ipv4_mapped(),
     });
-    found.next().ok_or_else(|| failed(&"it is none of IP version 4, which the measurement of RDMA needs"))
+    found.next().ok_or_else(|| failed(&"it is none of IP version 4, which the measurement of RDMA needs. An operator sets --address or --rdma-check false on the nodes"))
 }
 
 /// The check of the RDMA links of a rank.
@@ -121,10 +112,9 @@ pub(super) fn rdma_check_plan(
 ) -> Result<Preflight, JobFailure> {
     let invalid = || start_failure(CODE, "The portal sent no valid check of the RDMA links");
     let token: [u8; TOKEN_BYTES] = check.token.as_slice().try_into().map_err(|_| invalid())?;
-    let absent =
-        || start_failure(CODE, "The program ib_write_bw of the package perftest is absent on the node");
+    let absent = || start_failure(CODE, "This worker does not measure RDMA links since its last start");
     rdma_access(record, spec, host)?.ok_or_else(invalid)?;
-    let program = find_link_program(host).ok_or_else(absent)?;
+    let program = host.rdma_program.clone().ok_or_else(absent)?;
     let ranks = u32::try_from(check.peers.len() + 1).ok().filter(|ranks| *ranks <= MOST_RANKS);
     let ranks = ranks.filter(|ranks| check.rank < *ranks).ok_or_else(invalid)?;
     let (mut minima, mut addresses) = (Vec::new(), Vec::new());

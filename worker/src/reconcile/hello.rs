@@ -9,7 +9,7 @@ use berth_system::capacity;
 use berth_system::pci::PciPlace;
 use berth_system::rdma::RdmaTree;
 
-use crate::attempt::{AttemptMap, Host, MOST_CHARS, find_link_program, isolation_report};
+use crate::attempt::{AttemptMap, Host, MOST_CHARS, isolation_report};
 
 /// The operator's description of this node.
 pub struct NodeDescription {
@@ -174,7 +174,7 @@ pub(super) fn hello(
         host_mounts: listed.host_mounts,
         attempts: attempts.keys().map(AttemptKey::id).collect(),
         rdma_ports: listed.rdma_ports,
-        checks_rdma_links: find_link_program(host).is_some(),
+        checks_rdma_links: host.rdma_program.is_some(),
         inference_port: u32::from(node.inference_port),
         ..Hello::default()
     }

@@ -64,6 +64,7 @@ impl Stage {
             mounts: HostMounts::default(),
             cache: None,
             device_tree: DeviceTree::default(),
+            rdma_program: None,
             rdma: RdmaTree::absent(),
             limits: BoardLimits {
                 pids: 64,

@@ -259,6 +259,7 @@ fn entry_text(entry: &StatementEntry) -> String {
         (TransferKind::Debit, "debit") => "Debits by the operator",
         (TransferKind::Debit, "expiry") => "Expired credit",
         (TransferKind::Debit, "stripe") => "Refunded card payments",
+        (_, "tax") => "Taxes of invoices",
         (_, other) => other,
     };
     text.to_owned()

@@ -5,14 +5,16 @@ use std::collections::HashMap;
 use berth_core::rating::surcharged_rate;
 use berth_types::ids::OrgId;
 use berth_types::invoices::{BillingDetails, InvoiceDocument, InvoiceKind, InvoiceLine, InvoiceState};
+use berth_types::ledger::TransferKind;
 use berth_types::money::money_text;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::{Invoices, begin_of, buyer, closing, document, next_month, settings};
 use berth_foundation::days::{day_of, month_of};
-use berth_foundation::fault;
+use berth_foundation::{Context, fault};
 use berth_store::invoices::StoredInvoice;
+use berth_store::ledger::Posting;
 use berth_store::{self as store, StoreError, Tx};
 
 /// The organizations with charges in one read.
@@ -77,6 +79,39 @@ pub(super) async fn list_charges(
     Ok(out)
 }
 
+/// Takes the taxes of a document from the balance, or returns them: the ledger has the net only, which moved with each
+/// charge.
+async fn post_taxes(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    (row, title): (&StoredInvoice, &str),
+    taxes_micros: i64,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let kind = match taxes_micros.signum() {
+        1 => TransferKind::Debit,
+        -1 => TransferKind::Credit,
+        _ => return Ok(()),
+    };
+    let posting = Posting {
+        id: context.new_id(now),
+        org: row.org_id,
+        kind,
+        amount_micros: taxes_micros.saturating_abs(),
+        pending: None,
+        source: store::ledger::TAX,
+        source_id: row.id.to_string(),
+        seq: 1,
+        memo: format!("Taxes of {} {}", title.to_lowercase(), row.number),
+        at: now,
+    };
+    // The use of the month is over, so its taxes are owed beyond the available money too.
+    match kind {
+        TransferKind::Debit => store::ledger::post_forced(tx, &posting).await,
+        _ => store::ledger::post(tx, &posting).await,
+    }
+}
+
 impl Invoices {
     /// Bills the last month, after the time for its late charges.
     pub async fn bill_last_month(&self) -> Result<usize, StoreError> {
@@ -138,6 +173,7 @@ impl Invoices {
             async move {
                 let (kind, state, payment_text) = closing(&document, due_at.is_some());
                 let open = state == InvoiceState::Open;
+                let taxes_micros = document.total_micros.saturating_sub(document.subtotal_micros);
                 let row = StoredInvoice {
                     id: context.new_id(now),
                     number: store::invoices::next_number(tx).await?,
@@ -155,6 +191,9 @@ impl Invoices {
                 store::invoices::insert(tx, &row).await?;
                 fault::point("invoice.bill.numbered");
                 let title = if kind == InvoiceKind::Invoice { "Invoice" } else { "Credit note" };
+                if !open {
+                    post_taxes(tx, &context, (&row, title), taxes_micros, now).await?;
+                }
                 let subject = format!("{title} {} for {month}", row.number);
                 let total = money_text(document.total_micros, &document.currency);
                 let detail = format!("{total} for {month}. {payment_text}");

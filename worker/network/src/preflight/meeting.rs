@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +26,10 @@ const RANK_BYTES: usize = 4;
 const HELLO_WITHIN: Duration = Duration::from_secs(2);
 /// The longest try of a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// The most connections without a known rank at the same time.
+const MOST_UNKNOWN: usize = 64;
+/// The time between two looks at the ranks that are known now.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The time between two tries.
 const RETRY_EVERY: Duration = Duration::from_millis(50);
 
@@ -75,34 +81,52 @@ fn welcome(plan: &Preflight, stream: &mut TcpStream, deadline: Instant) -> io::R
     if present == PRESENT { Ok(u32::from_be_bytes(rank)) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Accepts the connections of higher ranks until all are there, or until the deadline.
+/// Accepts the connections of higher ranks until all are there, or until the deadline. A silent connection keeps no
+/// other one waiting.
 fn accept(
     plan: &Preflight,
     listener: &TcpListener,
     expected: &BTreeSet<u32>,
     deadline: Instant,
 ) -> BTreeMap<u32, TcpStream> {
-    let mut met = BTreeMap::new();
-    while met.len() < expected.len() {
-        let Some(left) = left_until(deadline) else { break };
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        let mut wait = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-        if !matches!(poll(&mut wait, timeout), Ok(1)) {
-            continue;
+    let (sender, welcomed) = mpsc::channel();
+    let unknown = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let mut met = BTreeMap::new();
+        loop {
+            // A peer may come a second time: it gave its first connection up.
+            met.extend(welcomed.try_iter());
+            if met.len() >= expected.len() {
+                return met;
+            }
+            let Some(left) = left_until(deadline) else { return met };
+            let timeout = PollTimeout::try_from(left.min(LOOK_EVERY)).unwrap_or(PollTimeout::MAX);
+            let mut wait = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+            if !matches!(poll(&mut wait, timeout), Ok(1)) {
+                continue;
+            }
+            let Ok((mut stream, _)) = listener.accept() else {
+                // Without a free descriptor the connection stays in the queue, and the poll would return at once.
+                thread::sleep(RETRY_EVERY.min(left));
+                continue;
+            };
+            // A further one is closed. A peer tries again.
+            if unknown.fetch_add(1, Ordering::Relaxed) >= MOST_UNKNOWN {
+                unknown.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let (sender, unknown) = (sender.clone(), &unknown);
+            scope.spawn(move || {
+                if let Ok(rank) = welcome(plan, &mut stream, deadline)
+                    && expected.contains(&rank)
+                {
+                    // The meeting can be over.
+                    let _ = sender.send((rank, stream));
+                }
+                unknown.fetch_sub(1, Ordering::Relaxed);
+            });
         }
-        let Ok((mut stream, _)) = listener.accept() else {
-            // Without a free descriptor the connection stays in the queue, and the poll would return at once.
-            thread::sleep(RETRY_EVERY.min(left));
-            continue;
-        };
-        // A peer may come a second time: it gave its first connection up.
-        if let Ok(rank) = welcome(plan, &mut stream, deadline)
-            && expected.contains(&rank)
-        {
-            met.insert(rank, stream);
-        }
-    }
-    met
+    })
 }
 
 /// Connects this rank with these peers. Returns the connections until the deadline.

@@ -1,7 +1,7 @@
 //! The check of the network of a gang, or of the RDMA links between its nodes, before the program of any rank starts.
 //!
-//! A process of its own in the namespace of the rank, or of the host for RDMA, connects to other ranks, measures each pair, writes the result and
-//! ends. So no port stays open, and the daemon stays in the network of the host.
+//! A process of its own, in the namespace of the rank or for RDMA in that of the host, connects to other ranks, measures
+//! each pair, writes the result and ends. So no port stays open, and the daemon stays in the network of the host.
 
 mod all_reduce;
 mod meeting;
@@ -26,6 +26,7 @@ use berth_system::processes::close_inherited;
 use berth_types::gangs::rank_address;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
@@ -41,12 +42,13 @@ const MOST_RANKS: u32 = 64;
 const PORT: u16 = 941;
 /// The longest wait for the connections of all pairs. A busy node can begin its rank much later than another.
 const MEET_WITHIN: Duration = Duration::from_secs(45);
-/// The longest check.
+/// The longest check of the network of a gang, and of RDMA links.
 const CHECK_WITHIN: Duration = Duration::from_secs(110);
+const CHECK_RDMA_WITHIN: Duration = Duration::from_secs(170);
 /// The time of the check after the last pair.
 const VERDICTS_WITHIN: Duration = Duration::from_secs(10);
-/// The time after which the daemon ends the process.
-const ENDED_AFTER: Duration = Duration::from_secs(115);
+/// The time after the longest check until the daemon ends the process.
+const ENDED_AFTER: Duration = Duration::from_secs(5);
 /// The time between two questions of the daemon, whether the attempt is still wanted.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 /// The most bytes of the plan, and of the result.
@@ -128,7 +130,23 @@ impl Preflight {
             Some(_) if rank == self.rank => Ipv4Addr::UNSPECIFIED,
             Some(rdma) => rdma.address(rank),
         };
-        SocketAddr::new(IpAddr::V4(address), PORT)
+        SocketAddr::new(IpAddr::V4(address), if self.rdma.is_some() { rdma::MEETING_PORT } else { PORT })
+    }
+
+    /// The longest check.
+    const fn check_within(&self) -> Duration {
+        if self.rdma.is_some() { CHECK_RDMA_WITHIN } else { CHECK_WITHIN }
+    }
+}
+
+/// The error of a measurement in words.
+fn fault_text(error: &io::Error) -> String {
+    match error.kind() {
+        // A read or a write has one of them after its deadline.
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            "the other rank gave no answer in time".to_owned()
+        }
+        _ => error.to_string(),
     }
 }
 
@@ -148,7 +166,7 @@ fn check(
     let began = Instant::now();
     let peers = schedule::peers_in_order(plan.rank, plan.ranks);
     let mut met = meeting::meet(plan, &peers, address, began + meet_within)?;
-    let deadline = began + CHECK_WITHIN;
+    let deadline = began + plan.check_within();
     let rounds = schedule::exchanges(plan.ranks);
     // A rank that waits for an absent one measures nothing until its time ends, so nobody measures without all ranks.
     let is_complete = met.len() == peers.len();
@@ -172,7 +190,7 @@ fn check(
         if let Err(error) = &measured {
             // A connection in the middle of a measurement carries no verdict.
             met.remove(&peer);
-            fault = fault.take().or_else(|| plan.rdma.as_ref().map(|_| error.to_string()));
+            fault = fault.take().or_else(|| plan.rdma.as_ref().map(|_| fault_text(error)));
         }
         Link { peer, figures: measured.ok() }
     });
@@ -197,8 +215,11 @@ pub fn run(namespace: &Path) -> Result<(), String> {
     let mut line = String::new();
     input.read_line(&mut line).map_err(|error| error.to_string())?;
     let plan = Preflight::parse(&line).ok_or("the plan of the check is invalid")?;
-    let file = File::open(namespace).map_err(|error| format!("{}: {error}", namespace.display()))?;
-    setns(file, CloneFlags::CLONE_NEWNET).map_err(|error| error.to_string())?;
+    // RDMA links are those of the host, whose network the process has already.
+    if plan.rdma.is_none() {
+        let file = File::open(namespace).map_err(|error| format!("{}: {error}", namespace.display()))?;
+        setns(file, CloneFlags::CLONE_NEWNET).map_err(|error| error.to_string())?;
+    }
     let watch = move || {
         let mut rest = [0; 1];
         if matches!(input.read(&mut rest), Ok(0) | Err(_)) {
@@ -233,7 +254,11 @@ fn spawn(namespace: &Path) -> io::Result<Child> {
 }
 
 /// Waits for the output of the process. `None`: the attempt is not wanted any more.
-fn wait_for_output(child: &mut Child, given_up: &dyn Fn() -> bool) -> Result<Option<String>, String> {
+fn wait_for_output(
+    child: &mut Child,
+    within: Duration,
+    given_up: &dyn Fn() -> bool,
+) -> Result<Option<String>, String> {
     let output = child.stdout.take().ok_or("the check of the network has no output")?;
     let (sender, receiver) = mpsc::channel();
     let read = move || {
@@ -243,7 +268,7 @@ fn wait_for_output(child: &mut Child, given_up: &dyn Fn() -> bool) -> Result<Opt
         let _ = sender.send(result);
     };
     thread::Builder::new().name("preflight".to_owned()).spawn(read).map_err(|error| error.to_string())?;
-    let deadline = Instant::now() + ENDED_AFTER;
+    let deadline = Instant::now() + within + ENDED_AFTER;
     loop {
         match receiver.recv_timeout(ASK_EVERY) {
             Ok(result) => return result.map(Some).map_err(|error| error.to_string()),
@@ -254,8 +279,8 @@ fn wait_for_output(child: &mut Child, given_up: &dyn Fn() -> bool) -> Result<Opt
     }
 }
 
-/// Measures the links of a rank to other ranks from its namespace, which takes at most 115 seconds. `None`: the attempt is
-/// not wanted any more.
+/// Measures the links of a rank to other ranks from its namespace, which takes at most 115 seconds, and 175 with RDMA.
+/// `None`: the attempt is not wanted any more.
 ///
 /// # Errors
 /// The process cannot be started, or it failed.
@@ -271,12 +296,16 @@ pub fn measure_links(
     let line = serde_json::to_string(plan).map_err(io::Error::from);
     let written = line
         .and_then(|line| input.as_mut().map_or(Ok(()), |input| input.write_all((line + "\n").as_bytes())));
-    let output = written.map_err(failed).and_then(|()| wait_for_output(&mut child, given_up));
-    // It ends by itself after its output. A process that was given up, or that hangs, is ended.
-    if !matches!(output, Ok(Some(_)))
-        && let Ok(process) = i32::try_from(child.id())
-    {
-        end_group(Pid::from_raw(process));
+    let output =
+        written.map_err(failed).and_then(|()| wait_for_output(&mut child, plan.check_within(), given_up));
+    if let Ok(process) = i32::try_from(child.id()).map(Pid::from_raw) {
+        // It ends by itself after its output. A process that was given up, or that hangs, is ended.
+        if matches!(output, Ok(Some(_))) {
+            let ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+            // Until it is reaped below, no other process has its id.
+            let _ = waitid(Id::Pid(process), ended);
+        }
+        end_group(process);
     }
     let status = child.wait().map_err(failed)?;
     drop(input);
@@ -289,8 +318,6 @@ pub fn measure_links(
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
 
     /// The addresses of ranks on the loopback of this machine. A port for each test.
@@ -349,8 +376,8 @@ mod tests {
         let addresses = vec![Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
         let rdma = RdmaPlan { program: "/usr/bin/ib_write_bw".into(), ports: Vec::new(), addresses };
         let plan = Preflight { rdma: Some(rdma), ..plan(1, 2, 1) };
-        assert_eq!(plan.address(0).to_string(), "192.0.2.1:941");
-        assert_eq!(plan.address(1).to_string(), "0.0.0.0:941");
+        assert_eq!(plan.address(0).to_string(), "192.0.2.1:288");
+        assert_eq!(plan.address(1).to_string(), "0.0.0.0:288");
     }
 
     /// Runs the check of these plans at the same time.
@@ -439,5 +466,26 @@ mod tests {
         });
         let links = vec![Link { peer: 1, figures: None }];
         assert_eq!(ranks, Checked { links, all_good: false, fault: None });
+    }
+
+    #[test]
+    fn silent_connections_keep_no_rank_waiting() {
+        let address = loopback(47_416);
+        let within = Duration::from_secs(20);
+        let (lower, higher) = thread::scope(|scope| {
+            let address = &address;
+            let lower = scope.spawn(move || check(&plan(0, 2, 1), address, within).unwrap());
+            let until = Instant::now() + Duration::from_secs(10);
+            let mut silent = Vec::new();
+            while silent.len() < 30 {
+                match std::net::TcpStream::connect(address(0)) {
+                    Ok(stream) => silent.push(stream),
+                    Err(error) => assert!(Instant::now() < until, "{error}"),
+                }
+            }
+            let higher = scope.spawn(move || check(&plan(1, 2, 1), address, within).unwrap());
+            (lower.join().unwrap(), higher.join().unwrap())
+        });
+        assert!(lower.all_good && higher.all_good, "{lower:?} {higher:?}");
     }
 }

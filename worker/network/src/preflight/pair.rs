@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::LinkFigures;
-use super::rdma::{RdmaPair, RdmaSize};
+use super::rdma::{Offer, RdmaPair};
 use super::stream::{left_until, read_all, write_all};
 
 /// The number of round trips.
@@ -27,8 +27,15 @@ const RECEIVE_WITHIN: Duration = Duration::from_secs(8);
 /// The longest pass after the first answer of the peer, which can be busy with another pair before it.
 const PASS_WITHIN: Duration = Duration::from_secs(20);
 
-/// The word for a direction that could not be measured.
+/// The same by RDMA, whose programs need seconds for their start.
+const LEAVE_FOR_RDMA: Duration = Duration::from_secs(8);
+/// The most bytes of an offer.
+const MOST_OFFER_BYTES: usize = 16 << 10;
+/// The word for a throughput that could not be measured.
 const FAILED: u64 = u64::MAX;
+
+/// The figures of a pass, or the reason why it has none.
+type Pass = Result<LinkFigures, String>;
 
 /// One end of a pair. Each read and each write ends at the deadline.
 struct End<'a> {
@@ -114,81 +121,90 @@ impl End<'_> {
 }
 
 impl End<'_> {
-    /// Serves one direction of RDMA. Returns the MiB in a second, which the peer measured.
-    fn serve_rdma(&mut self, rdma: &RdmaPair<'_>, size: RdmaSize) -> io::Result<u64> {
-        let servers = rdma.serve(size, self.deadline);
-        self.send_number(u64::from(servers.is_ok()))?;
-        // The servers end with this value.
-        let _servers = servers?;
-        let mib_per_s = self.receive_number()?;
-        if mib_per_s == FAILED {
-            Err(io::Error::other("the peer cannot send by RDMA"))
-        } else {
-            Ok(mib_per_s)
-        }
+    /// Sends a number to the peer, which does the same, and returns that of the peer.
+    fn exchange(&mut self, number: u64) -> io::Result<u64> {
+        self.send_number(number)?;
+        self.receive_number()
     }
 
-    /// Sends in one direction of RDMA. Returns the MiB in a second.
-    fn send_by_rdma(&mut self, rdma: &RdmaPair<'_>, size: RdmaSize) -> io::Result<u64> {
-        if self.receive_number()? == 0 {
-            return Err(io::Error::other("the peer cannot receive by RDMA"));
-        }
-        let measured = rdma.send(size, self.deadline);
-        self.send_number(*measured.as_ref().unwrap_or(&FAILED))?;
-        measured
+    /// The same with the offers of a measurement by RDMA.
+    fn exchange_offers(&mut self, own: &Offer) -> io::Result<Offer> {
+        let bytes = serde_json::to_vec(own)?;
+        let length = usize::try_from(self.exchange(bytes.len() as u64)?).ok();
+        let length = length.filter(|length| *length <= MOST_OFFER_BYTES).ok_or(io::ErrorKind::InvalidData)?;
+        write_all(self.stream, &bytes, self.deadline)?;
+        let mut other = vec![0; length];
+        read_all(self.stream, &mut other, self.deadline)?;
+        Ok(serde_json::from_slice(&other)?)
     }
 
-    /// The smaller measurement of both ranks.
-    fn agree_on_size(&mut self, rdma: &RdmaPair<'_>) -> io::Result<RdmaSize> {
-        let own = rdma.size();
-        self.send_number(own.ports)?;
-        self.send_number(own.messages)?;
-        let (ports, messages) = (self.receive_number()?, self.receive_number()?);
-        let size = RdmaSize { ports: own.ports.min(ports), messages: own.messages.min(messages) };
-        if size.ports == 0 { Err(io::Error::other("a node has no active port")) } else { Ok(size) }
+    /// Measures both directions by RDMA at the same time. Returns the MiB in a second of the slower one, or the reason why
+    /// there is none. Both ranks do the same, and the connection stays usable after a reason.
+    fn measure_rdma(&mut self, rdma: &RdmaPair<'_>) -> io::Result<Result<u64, String>> {
+        let other = self.exchange_offers(&rdma.offer())?;
+        let Some(measurement) = rdma.agree(&other) else {
+            return Ok(Err("a node has no active RDMA port".to_owned()));
+        };
+        let servers = rdma.serve(&measurement, self.deadline).map_err(|error| error.to_string());
+        let peer_serves = self.exchange(u64::from(servers.is_ok()))? == 1;
+        let sent = match &servers {
+            Err(why) => Err(why.clone()),
+            Ok(_) if !peer_serves => Err("the peer cannot receive by RDMA".to_owned()),
+            Ok(_) => rdma.send(&measurement, self.deadline).map_err(|error| error.to_string()),
+        };
+        let received = self.exchange(*sent.as_ref().unwrap_or(&FAILED))?;
+        // The peer has sent all.
+        drop(servers);
+        Ok(match sent {
+            Ok(_) if received == FAILED => Err("the peer cannot send by RDMA".to_owned()),
+            sent => sent.map(|sent| sent.min(received)),
+        })
     }
 
     /// One pass of the lower rank.
-    fn answer(&mut self, rdma: Option<&RdmaPair<'_>>) -> io::Result<LinkFigures> {
+    fn answer(&mut self, rdma: Option<&RdmaPair<'_>>) -> io::Result<Pass> {
         self.answer_round_trips()?;
-        let received = if let Some(rdma) = rdma {
-            let size = self.agree_on_size(rdma)?;
-            let received = self.serve_rdma(rdma, size)?;
-            self.send_by_rdma(rdma, size)?.min(received)
+        let own = if let Some(rdma) = rdma {
+            self.measure_rdma(rdma)?
         } else {
             let received = self.receive_bytes()?;
             self.send_bytes()?;
             self.send_number(received)?;
-            received
+            Ok(received)
         };
         let rtt_us = self.receive_number()?;
-        let mib_per_s = self.receive_number()?.min(received);
-        Ok(LinkFigures { rtt_us, mib_per_s })
+        let mib_per_s = self.receive_number()?;
+        Ok(own.map(|own| LinkFigures { rtt_us, mib_per_s: mib_per_s.min(own) }))
     }
 
     /// One pass of the higher rank.
-    fn lead(&mut self, rdma: Option<&RdmaPair<'_>>) -> io::Result<LinkFigures> {
+    fn lead(&mut self, rdma: Option<&RdmaPair<'_>>) -> io::Result<Pass> {
         let rtt_us = self.measure_round_trips()?;
-        let mib_per_s = if let Some(rdma) = rdma {
-            let size = self.agree_on_size(rdma)?;
-            let sent = self.send_by_rdma(rdma, size)?;
-            self.serve_rdma(rdma, size)?.min(sent)
+        let own = if let Some(rdma) = rdma {
+            self.measure_rdma(rdma)?
         } else {
             self.send_bytes()?;
             let received = self.receive_bytes()?;
-            self.receive_number()?.min(received)
+            Ok(self.receive_number()?.min(received))
         };
         self.send_number(rtt_us)?;
-        self.send_number(mib_per_s)?;
-        Ok(LinkFigures { rtt_us, mib_per_s })
+        self.send_number(*own.as_ref().unwrap_or(&FAILED))?;
+        Ok(own.map(|mib_per_s| LinkFigures { rtt_us, mib_per_s }))
     }
 
     /// True if one of the ranks wants another pass and both have the time for it.
-    fn agree(&mut self, wanted: bool) -> io::Result<bool> {
-        let possible = left_until(self.deadline).is_some_and(|left| left > LEAVE);
+    fn agree(&mut self, wanted: bool, leave: Duration) -> io::Result<bool> {
+        let possible = left_until(self.deadline).is_some_and(|left| left > leave);
         self.send_number(u64::from(wanted) | u64::from(possible) << 1)?;
         let peer = self.receive_number()?;
         Ok((wanted || peer & 1 == 1) && possible && peer & 2 == 2)
+    }
+}
+
+impl LinkFigures {
+    /// The better figures of two passes.
+    fn with(self, other: Self) -> Self {
+        Self { rtt_us: self.rtt_us.min(other.rtt_us), mib_per_s: self.mib_per_s.max(other.mib_per_s) }
     }
 }
 
@@ -197,7 +213,7 @@ impl End<'_> {
 /// in place of the connection.
 ///
 /// # Errors
-/// The connection ended, the peer broke the protocol, the deadline passed, or a measurement by RDMA failed.
+/// The connection ended, the peer broke the protocol, the deadline passed, or no pass by RDMA had a result.
 pub(super) fn measure(
     stream: &mut TcpStream,
     is_lower: bool,
@@ -205,16 +221,18 @@ pub(super) fn measure(
     deadline: Instant,
     rdma: Option<&RdmaPair<'_>>,
 ) -> io::Result<LinkFigures> {
-    let mut best = LinkFigures { rtt_us: u64::MAX, mib_per_s: 0 };
+    let leave = if rdma.is_some() { LEAVE_FOR_RDMA } else { LEAVE };
+    let (mut best, mut fault): (Option<LinkFigures>, _) = (None, String::new());
     for _ in 0..MOST_PASSES {
         let mut end = End { stream, deadline };
-        let pass = if is_lower { end.answer(rdma)? } else { end.lead(rdma)? };
-        best.rtt_us = best.rtt_us.min(pass.rtt_us);
-        best.mib_per_s = best.mib_per_s.max(pass.mib_per_s);
+        match if is_lower { end.answer(rdma)? } else { end.lead(rdma)? } {
+            Ok(pass) => best = Some(best.map_or(pass, |best| best.with(pass))),
+            Err(why) => fault = why,
+        }
         end.deadline = deadline;
-        if !end.agree(best.mib_per_s < minimum)? {
+        if !end.agree(best.is_none_or(|best| best.mib_per_s < minimum), leave)? {
             break;
         }
     }
-    Ok(best)
+    best.ok_or_else(|| io::Error::other(fault))
 }

@@ -19,30 +19,37 @@ use crate::programs::find_program;
 const PROGRAM: &str = "ib_write_bw";
 /// The most ports of a node that are measured.
 pub const MOST_PORTS: usize = 64;
-/// The TCP port of the measurement of the first port, and of one port each above it. The users of jobs cannot listen
-/// below 1,024.
-const FIRST_TCP_PORT: u16 = 942;
+/// The TCP port of the check on a node. The users of jobs cannot listen below 1,024, and clients of NFS and of RPC take
+/// ports from 512 on.
+pub(super) const MEETING_PORT: u16 = 288;
+/// The TCP port of the measurement of the first port. Each further port has the next one.
+const FIRST_TCP_PORT: u16 = 289;
 /// The bytes of a message.
 const MESSAGE_BYTES: u64 = 65_536;
-/// The bytes in a fiftieth of a second at one megabit a second: the length of a measurement.
-const BYTES_PER_MBPS: u64 = 2_500;
+/// The bytes in a two-hundredth of a second at one megabit a second: the length of a measurement. A link with a hundredth
+/// of its rate has half a second.
+const BYTES_PER_MBPS: u64 = 625;
 /// The fewest messages of a measurement, also at an unknown rate, and the most.
 const FEWEST_MESSAGES: u64 = 100;
 const MOST_MESSAGES: u64 = 50_000;
 /// The longest wait until the servers listen, and the time between two looks. The kernel has no signal for it.
 const LISTEN_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// The longest run of the programs of one direction, and the time of a pass that is left for the words after it.
+const RUN_WITHIN: Duration = Duration::from_secs(10);
+const WORDS_WITHIN: Duration = Duration::from_secs(1);
 /// The most bytes of the output of a program.
 const MOST_OUTPUT_BYTES: usize = 16 << 10;
-/// The most characters of its error.
+/// The most characters of its error, and the most lines.
 const MOST_ERROR_CHARS: usize = 200;
+const MOST_ERROR_LINES: usize = 3;
 
 /// The RDMA ports of a rank, and the nodes of all ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RdmaPlan {
     /// The path of `ib_write_bw`.
     pub program: PathBuf,
-    /// The ports. Port by port they are measured with those of the other node.
+    /// The ports, each of which is measured with the port of the same name of the other node.
     pub ports: Vec<CheckedPort>,
     /// The addresses of the nodes, by rank.
     pub addresses: Vec<Ipv4Addr>,
@@ -61,12 +68,20 @@ pub struct CheckedPort {
     pub gid_index: Option<u32>,
 }
 
-/// The size of a measurement, the same at both ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RdmaSize {
-    pub(super) ports: u64,
+/// The offer of a rank for a measurement.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Offer {
+    /// The messages for each port.
+    messages: u64,
+    /// The devices with the numbers of their ports.
+    ports: Vec<(String, u32)>,
+}
+
+/// A measurement to which both ranks agree.
+pub(super) struct Measurement<'a> {
     /// For each port.
-    pub(super) messages: u64,
+    messages: u64,
+    ports: Vec<&'a CheckedPort>,
 }
 
 /// The measurements with one peer.
@@ -125,7 +140,8 @@ fn arguments(port: &CheckedPort, tcp_port: u16, messages: u64, server: Option<Ip
     texts
 }
 
-/// The whole part of the mean throughput in the output of the program: the fourth number of the row of this size. The program calls 2^20
+/// The whole part of the mean throughput in the output of the program: the fourth number of the row of this size. The
+/// program calls 2^20
 /// bytes MiB, and older versions call them MB.
 fn parse_throughput(output: &str) -> Option<u64> {
     let size = MESSAGE_BYTES.to_string();
@@ -134,11 +150,14 @@ fn parse_throughput(output: &str) -> Option<u64> {
     mean?.split('.').next()?.parse().ok()
 }
 
-/// The last line of an output with a word, as one short line.
-fn last_line(output: &str) -> String {
-    let lines = output.lines().map(str::trim).filter(|line| line.contains(char::is_alphabetic));
-    let last = lines.last().unwrap_or("it ended without a word");
-    last.chars().filter(|c| !c.is_control()).take(MOST_ERROR_CHARS).collect()
+/// The last lines of an output with words, as one short line.
+fn last_lines(output: &str) -> String {
+    let has_words = |line: &&str| line.contains(char::is_alphabetic);
+    let mut lines: Vec<&str> =
+        output.lines().map(str::trim).rev().filter(has_words).take(MOST_ERROR_LINES).collect();
+    lines.reverse();
+    let text = if lines.is_empty() { "it ended without a word".to_owned() } else { lines.join(" ") };
+    text.chars().filter(|c| !c.is_control()).take(MOST_ERROR_CHARS).collect()
 }
 
 /// Reads the output of a program to its end, at most 16 KiB.
@@ -161,24 +180,41 @@ fn read_to_end(output: &mut PipeReader, deadline: Instant) -> io::Result<String>
     Err(io::Error::other("the output of the measurement is too long"))
 }
 
-impl RdmaPair<'_> {
-    /// The largest measurement of this rank.
-    pub(super) fn size(&self) -> RdmaSize {
-        let ports = self.plan.ports.len().min(MOST_PORTS) as u64;
-        let rate_mbps = self.plan.ports.iter().map(|port| port.rate_mbps).max().unwrap_or(0);
+impl<'a> RdmaPair<'a> {
+    /// The offer of this rank: its ports, and messages for the fastest of them.
+    pub(super) fn offer(&self) -> Offer {
+        let ports = self.plan.ports.iter().take(MOST_PORTS);
+        let rate_mbps = ports.clone().map(|port| port.rate_mbps).max().unwrap_or(0);
         let messages = rate_mbps.saturating_mul(BYTES_PER_MBPS) / MESSAGE_BYTES;
-        RdmaSize { ports, messages: messages.clamp(FEWEST_MESSAGES, MOST_MESSAGES) }
+        Offer {
+            messages: messages.clamp(FEWEST_MESSAGES, MOST_MESSAGES),
+            ports: ports.map(|port| (port.device.clone(), port.number)).collect(),
+        }
+    }
+
+    /// The measurement after the offers of both ranks. `None`: a rank has no port. Ports of the same name are usually on
+    /// the same switch. Nodes without a common name have their ports measured in the order of the names.
+    pub(super) fn agree(&self, other: &Offer) -> Option<Measurement<'a>> {
+        let own = self.plan.ports.iter().take(MOST_PORTS);
+        let is_common = |port: &&CheckedPort| {
+            other.ports.iter().any(|(device, number)| *device == port.device && *number == port.number)
+        };
+        let mut ports: Vec<&CheckedPort> = own.clone().filter(is_common).collect();
+        // Both ranks have the same order then.
+        ports.sort_by(|one, other| (&one.device, one.number).cmp(&(&other.device, other.number)));
+        if ports.is_empty() {
+            ports = own.take(other.ports.len()).collect();
+        }
+        let messages = self.offer().messages.min(other.messages).max(FEWEST_MESSAGES);
+        (!ports.is_empty()).then_some(Measurement { messages, ports })
     }
 
     /// Starts the program for each port.
-    fn start(&self, size: RdmaSize, server: Option<Ipv4Addr>) -> io::Result<Vec<Running>> {
-        let ports =
-            self.plan.ports.iter().zip(FIRST_TCP_PORT..).take(usize::try_from(size.ports).unwrap_or(0));
-        let messages = size.messages.max(FEWEST_MESSAGES);
+    fn start(&self, measurement: &Measurement<'_>, server: Option<Ipv4Addr>) -> io::Result<Vec<Running>> {
         let start = |(port, tcp_port)| {
             let (output, errors) = io::pipe()?;
             let child = Command::new(&self.plan.program)
-                .args(arguments(port, tcp_port, messages, server))
+                .args(arguments(port, tcp_port, measurement.messages, server))
                 .env_clear()
                 .env("LC_ALL", "C")
                 .stdin(Stdio::null())
@@ -187,26 +223,26 @@ impl RdmaPair<'_> {
                 .spawn()?;
             Ok(Running { child, output })
         };
-        ports.map(start).collect()
+        measurement.ports.iter().copied().zip(FIRST_TCP_PORT..).map(start).collect()
     }
 
     /// Starts the servers of one direction, and waits until all listen.
-    pub(super) fn serve(&self, size: RdmaSize, deadline: Instant) -> io::Result<Servers> {
+    pub(super) fn serve(&self, measurement: &Measurement<'_>, deadline: Instant) -> io::Result<Servers> {
         let listens = |tcp_port: u16| {
             LOOPBACKS.iter().any(|(_, addresses)| has_listener(&["self".to_owned()], tcp_port, addresses))
         };
-        let tcp_ports = || (FIRST_TCP_PORT..).take(usize::try_from(size.ports).unwrap_or(0));
+        let tcp_ports = || (FIRST_TCP_PORT..).take(measurement.ports.len());
         if tcp_ports().any(listens) {
             let text = format!("a TCP port from {FIRST_TCP_PORT} on, which the measurement needs, is in use");
             return Err(io::Error::other(text));
         }
-        let mut running = self.start(size, None)?;
+        let mut running = self.start(measurement, None)?;
         let until = deadline.min(Instant::now() + LISTEN_WITHIN);
         while !tcp_ports().all(listens) {
             for server in &mut running {
                 if server.child.try_wait()?.is_some() {
                     let output = read_to_end(&mut server.output, until)?;
-                    return Err(io::Error::other(format!("{PROGRAM}: {}", last_line(&output))));
+                    return Err(io::Error::other(format!("{PROGRAM}: {}", last_lines(&output))));
                 }
             }
             let left = left_until(until).ok_or_else(|| io::Error::other("the servers do not listen"))?;
@@ -215,13 +251,16 @@ impl RdmaPair<'_> {
         Ok(Servers { _running: running })
     }
 
-    /// Sends to the servers of the peer. Returns the MiB in a second of the slowest port.
-    pub(super) fn send(&self, size: RdmaSize, deadline: Instant) -> io::Result<u64> {
+    /// Sends to the servers of the peer. Returns the MiB in a second of the slowest port. The peer gets its words before
+    /// the deadline.
+    pub(super) fn send(&self, measurement: &Measurement<'_>, deadline: Instant) -> io::Result<u64> {
+        let deadline =
+            deadline.checked_sub(WORDS_WITHIN).unwrap_or(deadline).min(Instant::now() + RUN_WITHIN);
         let mut slowest = u64::MAX;
-        for mut client in self.start(size, Some(self.peer))? {
+        for mut client in self.start(measurement, Some(self.peer))? {
             let output = read_to_end(&mut client.output, deadline)?;
             let status = client.child.wait()?;
-            let failed = || io::Error::other(format!("{PROGRAM}: {}", last_line(&output)));
+            let failed = || io::Error::other(format!("{PROGRAM}: {}", last_lines(&output)));
             let measured = parse_throughput(&output).filter(|_| status.success()).ok_or_else(failed)?;
             slowest = slowest.min(measured);
         }
@@ -251,6 +290,10 @@ mod tests {
 ---------------------------------------------------------------------------------------
 ";
 
+    fn plan_of(program: PathBuf, ports: Vec<CheckedPort>) -> RdmaPlan {
+        RdmaPlan { program, ports, addresses: vec![Ipv4Addr::LOCALHOST] }
+    }
+
     fn port(name: &str) -> CheckedPort {
         CheckedPort { device: name.to_owned(), number: 1, rate_mbps: 400_000, gid_index: None }
     }
@@ -262,11 +305,10 @@ mod tests {
         assert_eq!(parse_throughput(&OUTPUT.replace("7.72", "inf")), None);
         assert_eq!(parse_throughput(&OUTPUT.replace(" 65536 ", " 65535 ")), None);
         assert_eq!(parse_throughput(""), None);
-        assert_eq!(
-            last_line("IB device rxe9 not found\n Unable to find the Infiniband/RoCE device\n---\n"),
-            "Unable to find the Infiniband/RoCE device"
-        );
-        assert_eq!(last_line("---\n"), "it ended without a word");
+        let words =
+            last_lines("a\nb\n IB device rxe9 not found\n Unable to find the Infiniband/RoCE device\n---\n");
+        assert_eq!(words, "b IB device rxe9 not found Unable to find the Infiniband/RoCE device");
+        assert_eq!(last_lines("---\n"), "it ended without a word");
     }
 
     #[test]
@@ -280,17 +322,36 @@ mod tests {
             (vec![], 0, 100),
             (vec![0], 1, 100),
             (vec![2_500], 1, 100),
-            (vec![100_000, 400_000], 2, 15_258),
+            (vec![100_000, 400_000], 2, 3_814),
             (vec![u64::MAX; 65], 64, 50_000),
         ] {
-            let ports_of = |rate_mbps| CheckedPort { rate_mbps, ..port("mlx5_0") };
-            let plan = RdmaPlan {
-                program: PathBuf::new(),
-                ports: rates.into_iter().map(ports_of).collect(),
-                addresses: Vec::new(),
-            };
-            assert_eq!(plan.pair(0).size(), RdmaSize { ports, messages });
+            let with_rate = |rate_mbps| CheckedPort { rate_mbps, ..port("mlx5_0") };
+            let plan = plan_of(PathBuf::new(), rates.into_iter().map(with_rate).collect());
+            let offer = plan.pair(0).offer();
+            assert_eq!((offer.ports.len(), offer.messages), (ports, messages));
         }
+    }
+
+    #[test]
+    fn ports_of_the_same_name_are_measured_also_beside_a_port_that_is_down() {
+        let plan = |names: &[&str]| plan_of(PathBuf::new(), names.iter().copied().map(port).collect());
+        let agreed = |own: &[&str], other: &[&str]| {
+            let (own, other) = (plan(own), plan(other));
+            let measured = own.pair(0).agree(&other.pair(0).offer());
+            let names = |all: Measurement<'_>| {
+                all.ports.iter().map(|port| port.device.clone()).collect::<Vec<String>>()
+            };
+            measured.map(names)
+        };
+        let names =
+            |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>());
+        let (all, some) = (["mlx5_0", "mlx5_2", "mlx5_10"], ["mlx5_2", "mlx5_10"]);
+        assert_eq!(agreed(&all, &some), names(&["mlx5_10", "mlx5_2"]));
+        assert_eq!(agreed(&some, &all), agreed(&all, &some), "both ranks have one order");
+        assert_eq!(agreed(&all, &["rocep1"]), names(&["mlx5_0"]), "no common name");
+        assert_eq!(agreed(&["rocep1"], &all), names(&["rocep1"]));
+        assert_eq!(agreed(&all, &[]), None);
+        assert_eq!(agreed(&[], &all), None);
     }
 
     /// A program in place of perftest.
@@ -303,13 +364,11 @@ mod tests {
     #[test]
     fn the_slowest_port_counts_and_each_error_has_its_words() {
         let dir = tempfile::tempdir().unwrap();
-        let addresses = vec![Ipv4Addr::LOCALHOST];
-        let ports = vec![port("mlx5_0"), port("mlx5_1")];
         let measure = |text: &str, within: Duration| {
-            let program = program(dir.path(), text);
-            let plan = RdmaPlan { program, ports: ports.clone(), addresses: addresses.clone() };
+            let plan = plan_of(program(dir.path(), text), vec![port("mlx5_0"), port("mlx5_1")]);
             let pair = plan.pair(0);
-            pair.send(pair.size(), Instant::now() + within).map_err(|error| error.to_string())
+            let measurement = pair.agree(&pair.offer()).unwrap();
+            pair.send(&measurement, Instant::now() + within).map_err(|error| error.to_string())
         };
         let long = Duration::from_secs(20);
         let rows = "case $2 in mlx5_0) echo '65536 9 0.00 900.5 0';; *) echo '65536 9 0.00 90.5 0';; esac";
@@ -319,7 +378,7 @@ mod tests {
         let failed = measure("echo '65536 9 0.00 900.5 0'; exit 1", long);
         assert!(failed.is_err(), "a row of a run that failed");
         assert_eq!(
-            measure("exec sleep 600", Duration::from_millis(200)),
+            measure("exec sleep 600", Duration::from_millis(1_200)),
             Err("the measurement did not end in time".to_owned())
         );
         let endless = measure("exec yes", long);
@@ -330,13 +389,10 @@ mod tests {
     fn a_server_that_ends_or_does_not_listen_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let serve = |text: &str, within: Duration| {
-            let plan = RdmaPlan {
-                program: program(dir.path(), text),
-                ports: vec![port("mlx5_0")],
-                addresses: vec![Ipv4Addr::LOCALHOST],
-            };
+            let plan = plan_of(program(dir.path(), text), vec![port("mlx5_0")]);
             let pair = plan.pair(0);
-            let served = pair.serve(pair.size(), Instant::now() + within);
+            let measurement = pair.agree(&pair.offer()).unwrap();
+            let served = pair.serve(&measurement, Instant::now() + within);
             served.map(|_| ()).map_err(|error| error.to_string())
         };
         let ended = serve("echo 'Failed to create CQ'; exit 1", Duration::from_secs(20));

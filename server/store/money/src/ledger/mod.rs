@@ -21,6 +21,10 @@ pub use batch::post_credits;
 pub const GRANTS: &str = "platform:grants";
 /// The platform's account for charges.
 pub const REVENUE: &str = "platform:revenue";
+/// The platform's account for the taxes of invoices that were paid from the balance.
+pub const TAXES: &str = "platform:taxes";
+/// The source of their debits, and of the credits for taxes of credit notes. The id is that of the invoice.
+pub const TAX: &str = "tax";
 /// The source of credits for charges that evidence does not support. Such a credit returns a charge, so it
 /// comes from [`REVENUE`].
 pub const EVIDENCE: &str = "evidence";
@@ -33,6 +37,7 @@ pub const CREDIT_BLOCK: &str = "credit_block";
 fn platform_side(posting: &Posting) -> &'static str {
     match posting.kind {
         TransferKind::Credit if matches!(posting.source, EVIDENCE | PROMISE) => REVENUE,
+        TransferKind::Credit | TransferKind::Debit if posting.source == TAX => TAXES,
         TransferKind::Credit | TransferKind::Debit => GRANTS,
         TransferKind::Hold | TransferKind::Usage | TransferKind::Release => REVENUE,
     }
