@@ -106,7 +106,7 @@ pub enum MachineEvent {
 }
 
 /// Failures that the job did not cause.
-const NODE_LOST: [&str; 17] = [
+pub const NODE_LOST: [&str; 17] = [
     "attempt.unknown_outcome",
     "attempt.not_started",
     "device.failed",

@@ -128,9 +128,11 @@ pub fn prepare_request(headers: &mut HeaderMap, host: &str, sender: &Sender<'_>,
     headers.remove(EXPECT);
     headers.remove(CONTENT_LENGTH);
     remove_keys(headers);
-    let earlier = headers.get(FORWARDED_FOR).filter(|_| sender.is_proxy).and_then(|v| v.to_str().ok());
-    let peer = sender.peer.to_canonical();
-    let forwarded = earlier.map_or_else(|| peer.to_string(), |earlier| format!("{earlier}, {peer}"));
+    // A proxy can add its own line below those of the caller. The last address is the one to trust.
+    let lines = headers.get_all(FORWARDED_FOR).iter().filter(|_| sender.is_proxy);
+    let earlier: Vec<&str> = lines.filter_map(|line| line.to_str().ok()).collect();
+    let peer = sender.peer.to_canonical().to_string();
+    let forwarded = earlier.into_iter().chain([peer.as_str()]).collect::<Vec<&str>>().join(", ");
     put(headers, FORWARDED_FOR, &forwarded);
     put(headers, REQUEST_ID, sender.request_id);
     put(headers, HOST, host);
@@ -251,6 +253,20 @@ mod tests {
         let mut headers = map(&[("x-forwarded-for", "203.0.113.9")]);
         prepare_request(&mut headers, "", &sender, false);
         assert_eq!(headers[FORWARDED_FOR], "203.0.113.9, 192.0.2.1");
+    }
+
+    #[test]
+    fn a_replica_gets_all_lines_of_a_proxy_and_none_of_another_peer() {
+        let lines = [("x-forwarded-for", "198.51.100.7"), ("x-forwarded-for", "10.0.0.9, 203.0.113.9")];
+        for (is_proxy, expected) in
+            [(true, "198.51.100.7, 10.0.0.9, 203.0.113.9, 192.0.2.1"), (false, "192.0.2.1")]
+        {
+            let mut headers = map(&lines);
+            let sender = Sender { peer: "192.0.2.1".parse().unwrap(), is_proxy, request_id: "req_1" };
+            prepare_request(&mut headers, "", &sender, false);
+            let seen: Vec<&HeaderValue> = headers.get_all(FORWARDED_FOR).iter().collect();
+            assert_eq!(seen, [expected], "{is_proxy}");
+        }
     }
 
     #[test]

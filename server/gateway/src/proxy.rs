@@ -255,10 +255,11 @@ impl Asked<'_> {
         deliver(delivery).await
     }
 
-    /// True if a path without a known endpoint evades no price and no list of models.
+    /// True if a path without a known endpoint evades no price, no rate of tokens and no list of models.
     fn may_pass_unmetered(&self, service: &Service) -> bool {
         let is_free = service.nano_per_prompt_token == 0 && service.nano_per_completion_token == 0;
-        is_free && self.key.is_none_or(|key| key.allowed == Allowed::All)
+        let is_free_of_rates = |key: &Key| key.limits.tokens_per_minute.is_none();
+        is_free && self.key.is_none_or(|key| key.allowed == Allowed::All && is_free_of_rates(key))
     }
 
     /// The list of models for the key, of one service or of all.

@@ -205,10 +205,10 @@ impl Memory {
 mod tests {
     use berth_autoscaling::rollout::{Plan, Revision as Progress, Rollout};
     use berth_serving::reports::Use;
-    use berth_types::ids::ServiceId;
+    use berth_types::ids::{JobId, ServiceId};
     use uuid::Uuid;
 
-    use crate::world::{Revision, Terms};
+    use crate::world::{Replica, ReplicaJob, Revision, Terms};
 
     use super::*;
 
@@ -241,6 +241,35 @@ mod tests {
         // The first request wakes it at once.
         let decision = decide(&mut memory, &scaling, &stored, (0, 1), 101);
         assert_eq!(wanted(&scaling, &decision), 1);
+    }
+
+    /// docs/services.md, "The number of replicas", has this bound in words.
+    #[test]
+    fn a_rise_is_at_most_to_twice_the_ready_replicas_and_two_more() {
+        let ready = Replica {
+            id: JobId::from_uuid(Uuid::from_u128(1)),
+            revision: RevisionId::from_uuid(Uuid::from_u128(2)),
+            created_at: at(0),
+            job: ReplicaJob::Running { since: at(0), until: at(900) },
+            ready: true,
+            first_ready_at: Some(at(0)),
+            unready_since: None,
+            draining_since: None,
+            ended_at: None,
+            failed: false,
+            is_of_node: false,
+            fault: String::new(),
+        };
+        let scaling = Scaling { max_replicas: 50, target_requests: 1, up_delay_s: 0, ..Scaling::default() };
+        let report = || Report { in_flight: 100, waiting: 0, begun: false, at: at(9) };
+        let mut stored = String::new();
+        for (count, expected) in [(1, 4), (4, 10), (10, 22), (22, 46), (46, 50)] {
+            let world = World { replicas: vec![ready.clone(); count], ..empty() };
+            let mut memory = Memory::default();
+            let decision = memory.decide((&scaling, &stored), vec![(1, report())], &world, at(9));
+            assert_eq!(wanted(&scaling, &decision), expected, "{count} ready: {decision}");
+            stored = decision_text(&stored, &decision, at(9));
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub const MOST_NEW: usize = 10;
 pub const MOST_PAUSE_S: i64 = 300;
 /// The longest pause after refusals in seconds while requests wait.
 pub const WAITED_PAUSE_S: i64 = 15;
-/// The failure of a replica that was ready for this time counts as a new beginning, in seconds.
+/// A replica that was ready for this time in seconds, also one that failed after it, counts as a new beginning.
 const PROVED_S: i64 = 300;
 /// The longest drain in seconds.
 pub const DRAIN_S: i64 = 600;
@@ -94,6 +94,8 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Failures {
     count: u32,
+    /// Those that the revision itself caused.
+    own: u32,
     last: Timestamp,
     /// The id of the last job that failed; empty without one.
     job: String,
@@ -196,7 +198,9 @@ impl<'a> Work<'a> {
         let now = self.inputs.now;
         let fails_now = self.plan.late.contains(&replica.id)
             || self.plan.ended.iter().any(|((id, _), failed)| *id == replica.id && *failed);
-        if !fails_now && !replica.failed {
+        // Without a pause the replacement would meet the same node again and again.
+        let of_node = replica.is_of_node && replica.draining_since.is_none();
+        if !fails_now && !replica.failed && !of_node {
             return None;
         }
         // The pause after a late replica begins with its drain, not with its end.
@@ -208,17 +212,21 @@ impl<'a> Work<'a> {
         let mut known: Vec<&Replica> =
             self.world.replicas.iter().filter(|replica| replica.revision == revision).collect();
         known.sort_by_key(|replica| (std::cmp::Reverse(replica.created_at), replica.id));
-        let mut failures =
-            Failures { count: 0, last: Timestamp::from_micros(0), job: String::new(), detail: String::new() };
+        let mut failures = Failures {
+            count: 0,
+            own: 0,
+            last: Timestamp::from_micros(0),
+            job: String::new(),
+            detail: String::new(),
+        };
         for replica in known {
+            let is_proved = |at: Timestamp| {
+                let first = replica.first_ready_at;
+                first.is_some_and(|ready| at.millis_since(ready) >= PROVED_S.saturating_mul(1_000))
+            };
             match self.failure_at(replica) {
+                Some(at) if is_proved(at) => break,
                 Some(at) => {
-                    let proved = replica
-                        .first_ready_at
-                        .is_some_and(|ready| at.millis_since(ready) >= PROVED_S.saturating_mul(1_000));
-                    if proved {
-                        break;
-                    }
                     if failures.count == 0 {
                         failures.job = replica.id.to_string();
                         failures.detail =
@@ -228,9 +236,12 @@ impl<'a> Work<'a> {
                             };
                     }
                     failures.count += 1;
+                    failures.own += u32::from(!replica.is_of_node);
                     failures.last = failures.last.max(at);
                 }
                 None if replica.ended_at.is_some() && replica.first_ready_at.is_some() => break,
+                // It is as good as one that ended well.
+                None if replica.ready && is_proved(self.inputs.now) => break,
                 None => {}
             }
         }
@@ -260,11 +271,11 @@ impl<'a> Work<'a> {
         needs
     }
 
-    /// True for a revision whose last replicas failed, and that has none that is ready.
+    /// True for a revision whose last replicas failed by its fault, and that has none that is ready.
     fn never_starts(&self, number: RevisionNumber) -> bool {
         let found = self.world.revisions.iter().find(|revision| revision.number == number);
         found.is_some_and(|revision| {
-            self.failures(revision.id).count >= MOST_FAILURES && self.ready(revision.id) == 0
+            self.failures(revision.id).own >= MOST_FAILURES && self.ready(revision.id) == 0
         })
     }
 

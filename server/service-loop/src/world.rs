@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use berth_autoscaling::rollout::{RevisionNumber, Rollout};
-use berth_core::jobs::{DRAINED, HALTED};
+use berth_core::jobs::{DRAINED, HALTED, NODE_LOST};
 use berth_service_types::revisions::{NewRevision, RevisionState};
 use berth_store::services::replicas::{LoopReplica, LoopRevision, LoopService, LoopWorld};
 use berth_types::ids::{JobId, RevisionId, ServiceId};
@@ -12,7 +12,7 @@ use berth_types::time::Timestamp;
 
 use super::rollout;
 
-/// Failures of a job that say nothing about its revision.
+/// Failures of a job that say nothing about its revision. They are over with the job, so its replacement follows at once.
 const NOT_ITS_FAULT: [&str; 6] =
     ["node.lost", "node.shutdown", "lease.ended", "job.preempted", DRAINED, HALTED];
 /// Characters of the text of a failure.
@@ -75,6 +75,8 @@ pub struct Replica {
     pub draining_since: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
     pub failed: bool,
+    /// Its job failed by a fault of its node. The next replica can have the same one, but the revision is not to blame.
+    pub is_of_node: bool,
     /// The failure of its job as a sentence; empty without one.
     pub fault: String,
 }
@@ -163,9 +165,16 @@ fn job(row: &LoopReplica) -> ReplicaJob {
         JobState::TimedOut => ReplicaJob::Ended { own_fault: row.first_ready_at.is_none() },
         JobState::Failed => {
             let code = row.failure_code.as_deref().unwrap_or_default();
-            ReplicaJob::Ended { own_fault: !NOT_ITS_FAULT.contains(&code) }
+            ReplicaJob::Ended { own_fault: !NOT_ITS_FAULT.contains(&code) && !NODE_LOST.contains(&code) }
         }
     }
+}
+
+/// True if the job failed by a fault that its node can still have.
+fn is_of_node(row: &LoopReplica) -> bool {
+    let code = row.failure_code.as_deref().unwrap_or_default();
+    let is_failed = row.job_state == Some(JobState::Failed);
+    is_failed && NODE_LOST.contains(&code) && !NOT_ITS_FAULT.contains(&code)
 }
 
 fn replica(row: &LoopReplica) -> Replica {
@@ -189,6 +198,7 @@ fn replica(row: &LoopReplica) -> Replica {
         draining_since: row.draining_since,
         ended_at: row.ended_at,
         failed: row.failed,
+        is_of_node: is_of_node(row),
         fault,
     }
 }
@@ -210,5 +220,52 @@ impl World {
             revisions,
             replicas: rows.replicas.iter().map(replica).collect(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// A replica whose job ended with this failure.
+    fn failed(code: &str) -> Replica {
+        replica(&LoopReplica {
+            job_id: JobId::from_uuid(Uuid::from_u128(1)),
+            service_id: ServiceId::from_uuid(Uuid::from_u128(2)),
+            revision_id: RevisionId::from_uuid(Uuid::from_u128(3)),
+            created_at: Timestamp::from_micros(0),
+            ready_attempt: None,
+            ready_since: None,
+            first_ready_at: None,
+            unready_since: None,
+            draining_since: None,
+            ended_at: None,
+            failed: false,
+            job_state: Some(JobState::Failed),
+            attempt: Some(1),
+            max_duration_s: Some(60),
+            metered_before_ms: Some(0),
+            started_at: None,
+            exit_code: None,
+            failure_code: Some(code.to_owned()),
+            failure_detail: Some("It failed.".to_owned()),
+        })
+    }
+
+    #[test]
+    fn no_fault_of_a_node_is_one_of_the_revision() {
+        for code in NODE_LOST.into_iter().chain(NOT_ITS_FAULT) {
+            let replica = failed(code);
+            assert_eq!(replica.job, ReplicaJob::Ended { own_fault: false }, "{code}");
+            // A node that is gone gets no other replica.
+            assert_eq!(replica.is_of_node, !NOT_ITS_FAULT.contains(&code), "{code}");
+        }
+        for code in ["process.exit", "command.not_runnable", "image.pull_failed", ""] {
+            let replica = failed(code);
+            assert_eq!(replica.job, ReplicaJob::Ended { own_fault: true }, "{code}");
+            assert!(!replica.is_of_node, "{code}");
+        }
     }
 }

@@ -199,6 +199,29 @@ async fn the_devices_of_a_draining_replica_excuse_no_fault() {
 }
 
 #[tokio::test]
+async fn a_node_that_cannot_run_replicas_excuses_no_fault() {
+    for (engine, db, location) in engines("promise_node").await {
+        let one = Promised::new(db, location, gold()).await;
+        let (setup, t) = (&one.setup, &one.setup.t);
+        let token = add_gateway(t, 1).await;
+        one.go_to(60);
+        for _ in 0..3 {
+            // The pauses are 1, 2 and 4 seconds.
+            setup.turn(5).await;
+            let replicas = setup.replica_jobs().await;
+            assert_eq!(replicas.len(), 1, "{engine}");
+            setup.cannot_run(replicas[0], "worker.isolation").await;
+            setup.turn(0).await;
+            assert!(setup.replica_jobs().await.is_empty(), "{engine}: a pause follows");
+        }
+        let shown = t.get(&setup.ada, &one.path).await.expect(200);
+        assert_eq!(shown["state"], "waking", "{engine}: {shown}");
+        one.report_faults(&token, 1, (30, 0)).await;
+        assert_eq!(one.counts().await["requests"]["bad"], 30, "{engine}");
+    }
+}
+
+#[tokio::test]
 async fn the_counts_of_the_present_window_are_read_every_thirty_seconds_at_most() {
     for (engine, db, location) in engines("promise_fresh").await {
         let one = Promised::new(db, location, gold()).await;

@@ -1,13 +1,15 @@
 //! Tests of the loop of services: the way back to a former revision, tries after a refusal, the drain of a stopped service,
-//! and replicas on several nodes.
+//! replicas on several nodes, and nodes that cannot run a replica.
 
 use crate::common::engines;
 use crate::gateways::number;
 use crate::idle_portal::{IdlePortal, node};
 use crate::operations::job;
 use crate::service_loop::{GATEWAY, revision};
+use berth_jobs::reports::{AttemptPhase, AttemptReport};
 use berth_serving::snapshot::ReplicaId;
-use berth_types::ids::JobId;
+use berth_types::ids::{JobId, NodeId};
+use berth_types::jobs::Failure;
 use serde_json::{Value, json};
 
 /// A service whose second revision is live, on its way back to the first one. Returns the replica of the second one.
@@ -161,5 +163,50 @@ async fn a_service_keeps_the_end_of_its_public_access() {
             ends.push(number(&setup.t, "SELECT COALESCE(MAX(public_until), 0) FROM services").await);
         }
         assert!(ends[0] == 0 && ends[1] > 0 && ends[2] == ends[1], "{engine}: {ends:?}");
+    }
+}
+
+impl IdlePortal {
+    /// The node of a replica fails with this code before the program begins.
+    pub async fn cannot_run(&self, id: JobId, code: &str) {
+        let placed = job(self, &id.to_string()).await;
+        let at: NodeId = placed["devices"][0]["node"].as_str().unwrap().parse().unwrap();
+        let failure = Failure { code: code.to_owned(), detail: "The job was not started.".to_owned() };
+        let report = AttemptReport {
+            failure: Some(failure),
+            log_bytes: Some(0),
+            ..AttemptReport::new(id, 1, AttemptPhase::Clean)
+        };
+        self.t.portal.attempts.apply_status(at, report).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_cannot_run_a_good_revision_do_not_roll_it_back() {
+    for (engine, db, _location) in engines("service_node").await {
+        let setup = IdlePortal::on(db).await;
+        let (id, first) = setup.live_service(json!({})).await;
+        let path = format!("{}/{id}/revisions", setup.services_path());
+        setup.t.post(&setup.ada, &path, revision(&json!({}))).await.expect(201);
+        for (code, pause_s) in
+            [("worker.isolation", 1), ("worker.io", 2), ("device.unavailable", 4), ("worker.io", 8)]
+        {
+            setup.turn(0).await;
+            let second = other_replica(&setup, first).await;
+            setup.cannot_run(second, code).await;
+            setup.turn(0).await;
+            setup.turn(pause_s - 1).await;
+            assert_eq!(setup.replica_jobs().await, [first], "{engine}: a pause follows {code}");
+            let shown = setup.service(&id).await;
+            assert_eq!(shown["state"], "degraded", "{engine}: {shown}");
+            assert!(shown["detail"].as_str().unwrap().contains(&second.to_string()), "{engine}: {shown}");
+            setup.t.clock.advance_s(1);
+        }
+        setup.turn(0).await;
+        let second = other_replica(&setup, first).await;
+        setup.runs(second, true).await;
+        setup.turn(0).await;
+        let revisions = setup.revision_items(&id).await;
+        assert_eq!(revisions[0]["state"], "live", "{engine}: {revisions:?}");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use berth_serving::snapshot::{Address, Key, KeyHash, Revision};
+use berth_serving::snapshot::{Address, Key, KeyHash, RateLimits, Revision};
 use berth_types::ids::{InferenceKeyId, NodeId, RevisionId};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use reqwest::StatusCode;
@@ -136,6 +136,30 @@ async fn a_path_without_a_meter_evades_no_price() {
     let priced = stage.get(path).bearer_auth(KEY).send().await.unwrap();
     assert_eq!(priced.status(), StatusCode::NOT_FOUND);
     assert_eq!(server.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_without_a_meter_evades_no_rate_of_tokens() {
+    let stage = Stage::new().await;
+    let server = Server::whole("{}");
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    let service = chat(vec![worker.replica]);
+    // An escaped path is none of the known ones.
+    let urls = ["/v1/responses", "/v1/messages", "/v1/chat/completion%73"]
+        .map(|path| stage.url(&format!("/s/kelda/chat{path}")));
+    for (tokens, requests, status) in [(Some(1), None, 404), (None, Some(9), 200), (None, None, 200)] {
+        let limits = RateLimits { requests_per_minute: requests, tokens_per_minute: tokens };
+        stage.publish(vec![service.clone()], vec![Key { limits, ..key(KEY) }]).await;
+        for url in &urls {
+            let answer = stage.client.post(url).bearer_auth(KEY).body("{}").send().await.unwrap();
+            assert_eq!(answer.status().as_u16(), status, "{url}, {limits:?}");
+            if status == 404 {
+                let refused: Value = answer.json().await.unwrap();
+                assert_eq!(refused["error"]["code"], "object.not_found", "{url}");
+            }
+        }
+    }
+    assert_eq!(server.count(), 6);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,7 +40,7 @@ impl Work<'_> {
             let detail = format!("{ready} of {need} replicas are ready.{trouble}");
             return (ServiceState::Degraded, detail);
         }
-        let failed = failures.count >= MOST_FAILURES || refused;
+        let failed = failures.own >= MOST_FAILURES || refused;
         let state = if failed { ServiceState::Failed } else { ServiceState::Waking };
         (state, format!("No replica is ready yet.{trouble}"))
     }

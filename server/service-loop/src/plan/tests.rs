@@ -1,5 +1,7 @@
 //! Tests of the plan: all small worlds against an independent count, and whole lives of services.
 
+mod failures;
+
 use berth_service_types::revisions::RevisionState;
 use berth_store::services::replicas::LoopRevision;
 use berth_types::ids::ServiceId;
@@ -104,6 +106,7 @@ fn replica(n: usize, kind: Kind) -> Replica {
         draining_since: None,
         ended_at: None,
         failed: false,
+        is_of_node: false,
         fault: String::new(),
     };
     let was_ready = Some(at(-90));
@@ -245,82 +248,6 @@ fn the_state_follows_from_the_ready_replicas() {
                 _ => ServiceState::Degraded,
             };
             assert_eq!(done.state, state, "{kinds:?}, {wanted} wanted: {}", done.detail);
-        }
-    }
-}
-
-#[test]
-fn pauses_after_failures_double_up_to_five_minutes() {
-    let mut replicas = Vec::new();
-    for (n, pause_s) in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300].into_iter().enumerate() {
-        let failed = replica(n, Kind::FailedLongAgo);
-        replicas.push(Replica { created_at: at(i64::try_from(n).unwrap()), ended_at: Some(at(0)), ..failed });
-        for (after_s, created) in [(pause_s - 1, 0), (pause_s, 1)] {
-            let now = at(after_s);
-            let done = plan(&live(replicas.clone()), &Inputs { now, ..inputs(3) });
-            assert_eq!(done.created.len(), created, "{after_s} s after failure {n}");
-            if created == 0 {
-                assert_eq!(done.next, Some(at(pause_s)), "failure {n}");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_replica_that_was_ready_for_long_is_replaced_at_once() {
-    for (ready_for_s, created) in [(299, 0), (300, 1)] {
-        let failed = Replica { first_ready_at: Some(at(-ready_for_s)), ..replica(0, Kind::Fails) };
-        assert_eq!(plan(&live(vec![failed]), &inputs(1)).created.len(), created, "{ready_for_s}");
-    }
-}
-
-#[test]
-fn a_candidate_whose_first_replicas_fail_is_rolled_back_if_another_is_live() {
-    for has_live in [false, true] {
-        for failures in 0..=4 {
-            let mut rows = vec![row(2, RevisionState::Staging, 0, 100)];
-            let mut replicas: Vec<Replica> = (0..failures)
-                .map(|n| Replica { revision: revision_id(2), ..replica(n, Kind::FailedLongAgo) })
-                .collect();
-            if has_live {
-                rows.insert(0, row(1, RevisionState::Live, 100, 0));
-                replicas.push(replica(9, Kind::Ready));
-            }
-            let done = plan(&world(&rows, &[], replicas), &inputs(1));
-            let rolled_back = done.rollout.candidate().is_none();
-            assert_eq!(rolled_back, has_live && failures >= 3, "{failures} failures, live: {has_live}");
-            let named = done.details.get(&2).map(|text| text.contains(&job_id(failures - 1).to_string()));
-            assert_eq!(named, rolled_back.then_some(true), "{failures} failures: {:?}", done.details);
-            let expected = match (has_live, failures) {
-                (false, 0..=2) => ServiceState::Waking,
-                (false, _) => ServiceState::Failed,
-                (true, 1 | 2) => ServiceState::Degraded,
-                (true, _) => ServiceState::Ready,
-            };
-            assert_eq!(done.state, expected, "{failures} failures, live: {has_live}: {}", done.detail);
-        }
-    }
-}
-
-#[test]
-fn a_first_revision_that_never_starts_is_tried_again_only_for_a_request() {
-    for failures in 0..=4 {
-        for (wanted, has_live) in [(0, false), (1, false), (0, true)] {
-            let mut rows = vec![row(2, RevisionState::Staging, 0, 100)];
-            if has_live {
-                rows.insert(0, row(1, RevisionState::Live, 100, 0));
-            }
-            let replicas: Vec<Replica> = (0..failures)
-                .map(|n| Replica { revision: revision_id(2), ..replica(n, Kind::FailedLongAgo) })
-                .collect();
-            let done = plan(&world(&rows, &[], replicas), &inputs(wanted));
-            let is_tried = failures < 3 || wanted > 0;
-            let context = format!("{failures} failures, {wanted} wanted, live: {has_live}: {}", done.detail);
-            assert_eq!(done.created.len(), usize::from(is_tried), "{context}");
-            if failures >= 3 && !has_live {
-                assert_eq!(done.state, ServiceState::Failed, "{context}");
-                assert!(done.detail.contains(&job_id(failures - 1).to_string()), "{context}");
-            }
         }
     }
 }

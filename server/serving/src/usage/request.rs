@@ -26,10 +26,26 @@ struct Body {
     stream_options: Option<Map<String, Value>>,
     max_tokens: Option<u64>,
     max_completion_tokens: Option<u64>,
+    /// The limit of llama.cpp, which obeys it before the others; a negative one is none.
+    n_predict: Option<i64>,
     n: Option<u64>,
+    /// The name of llama.cpp for `n`, which it prefers.
+    n_cmpl: Option<u64>,
     best_of: Option<u64>,
     prompt: Option<Prompts>,
     messages: Option<Vec<Message>>,
+}
+
+impl Body {
+    /// The most tokens of one completion, if each server keeps such a limit. Servers differ in which field goes first.
+    fn max_tokens(&self) -> Option<u64> {
+        let limit = self.max_tokens.max(self.max_completion_tokens);
+        match self.n_predict {
+            None => limit,
+            // Other servers do not know it.
+            Some(most) => limit.zip(u64::try_from(most).ok()).map(|(one, other)| one.max(other)),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -175,10 +191,12 @@ impl InferenceRequest {
         }
         let fields: Body = serde_json::from_slice(body)
             .map_err(|e| Refusal::Malformed { line: e.line(), column: e.column() })?;
+        let max_tokens = fields.max_tokens();
         let Some(model) = fields.model.filter(|model| !model.is_empty()) else {
             return Err(Refusal::InvalidField { pointer: "/model", detail: "Name a model." });
         };
-        let completions = fields.n.unwrap_or(1).max(fields.best_of.unwrap_or(1));
+        let most = fields.n.max(fields.best_of).max(fields.n_cmpl);
+        let completions = most.unwrap_or(1).max(1);
         if fields.n == Some(0) || completions > MAX_COMPLETIONS {
             let detail = "Ask for 1 to 128 completions of a prompt.";
             return Err(Refusal::InvalidField { pointer: "/n", detail });
@@ -190,8 +208,7 @@ impl InferenceRequest {
             is_stream: fields.stream == Some(true) && endpoint != Endpoint::Embeddings,
             asks_for_usage: options.get("include_usage") == Some(&Value::Bool(true)),
             body_bytes: body.len() as u64,
-            // Servers differ in which one goes first.
-            max_tokens: fields.max_tokens.max(fields.max_completion_tokens),
+            max_tokens,
             prompts: fields.prompt.map_or(1, |prompts| prompts.0),
             completions,
             has_media: fields.messages.iter().flatten().any(|message| message.content.0),
@@ -277,6 +294,15 @@ mod tests {
             (r#""max_tokens":9000"#, 4_096),
             (r#""max_tokens":7,"n":3"#, 21),
             (r#""max_tokens":7,"n":3,"best_of":5"#, 35),
+            (r#""max_tokens":7,"n":3,"n_cmpl":5"#, 35),
+            (r#""max_tokens":7,"n_predict":9"#, 9),
+            (r#""max_tokens":9,"n_predict":7"#, 9),
+            (r#""max_completion_tokens":7,"n_predict":9"#, 9),
+            (r#""max_tokens":7,"n_predict":0"#, 7),
+            (r#""max_tokens":7,"n_predict":-1"#, 4_096),
+            (r#""max_tokens":7,"n_predict":9000"#, 4_096),
+            (r#""max_tokens":7,"n_predict":null"#, 7),
+            (r#""n_predict":7"#, 4_096),
             (r#""max_tokens":7,"prompt":"a""#, 7),
             (r#""max_tokens":7,"prompt":["a","b"]"#, 14),
             (r#""max_tokens":7,"prompt":[1,2,3]"#, 7),
@@ -319,6 +345,9 @@ mod tests {
             r#"{"model":"m","max_tokens":1,"max\u005ftokens":2}"#,
             r#"{"model":"m","max_tokens":-1}"#,
             r#"{"model":"m","max_tokens":1.5}"#,
+            r#"{"model":"m","max_tokens":1,"n_predict":"9"}"#,
+            r#"{"model":"m","max_tokens":1,"n_predict":9.5}"#,
+            r#"{"model":"m","n_predict":1,"n\u005fpredict":9}"#,
             r#"{"model":"m","stream":"yes"}"#,
             r#"{"model":"m","stream_options":[true]}"#,
             r#"{"model":"m","messages":[{"content":5}]}"#,
@@ -329,7 +358,12 @@ mod tests {
         for bad in ["{}", r#"{"messages":[]}"#, r#"{"model":null}"#, r#"{"model":""}"#] {
             assert!(matches!(read(bad), Err(Refusal::InvalidField { pointer: "/model", .. })), "{bad}");
         }
-        for bad in [r#"{"model":"m","n":0}"#, r#"{"model":"m","n":129}"#, r#"{"model":"m","best_of":129}"#] {
+        for bad in [
+            r#"{"model":"m","n":0}"#,
+            r#"{"model":"m","n":129}"#,
+            r#"{"model":"m","best_of":129}"#,
+            r#"{"model":"m","n_cmpl":129}"#,
+        ] {
             assert!(matches!(read(bad), Err(Refusal::InvalidField { pointer: "/n", .. })), "{bad}");
         }
     }
