@@ -172,7 +172,8 @@ print("rank", rank, "of", world, "sum", sum(total))
 `;
 
 test('in its time it is active, and a job runs in it on both nodes', async () => {
-  await moveTo(Date.parse(`${at('09:30')}:00Z`));
+  // A portal that ran only after its begin would move the begin.
+  for (const time of ['09:00', '09:30']) await moveTo(Date.parse(`${at(time)}:00Z`));
   const page = await enter(tenant);
   await page.goto(inOrg(tenant.slug, '/reservations'));
   await settled(page);

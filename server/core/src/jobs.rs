@@ -399,20 +399,21 @@ fn final_state(
             (JobState::Cancelled, code, stop_failure(cause))
         }
         // Exit code 0 is no success here: the program saved its state and ended early.
-        (Machine::Stopping { cause: StopCause::Drained { .. }, .. }, outcome) => match outcome {
-            Outcome::Exited { code } => (JobState::Failed, Some(code), Some(drained())),
+        (
+            Machine::Stopping {
+                cause: cause @ (StopCause::Drained { .. } | StopCause::Preempted { .. }),
+                ..
+            },
+            outcome,
+        ) => match outcome {
+            Outcome::Exited { code } => (JobState::Failed, Some(code), stop_failure(cause)),
             Outcome::TimedOut { code } => (JobState::TimedOut, Some(code), None),
             Outcome::Failed(failure) if failure.code == "attempt.not_started" => {
-                (JobState::Failed, None, Some(drained()))
+                (JobState::Failed, None, stop_failure(cause))
             }
             Outcome::Failed(failure) => (JobState::Failed, None, Some(failure)),
         },
         (_, Outcome::Exited { code: 0 }) => (JobState::Succeeded, Some(0), None),
-        (Machine::Stopping { cause: StopCause::Preempted { .. }, .. }, Outcome::Exited { code }) => {
-            let detail = "The job was preempted for a replica or a job of higher priority, and its retry policy excludes another attempt.";
-            let failure = Failure { code: "job.preempted".to_owned(), detail: detail.to_owned() };
-            (JobState::Failed, Some(code), Some(failure))
-        }
         (_, Outcome::Exited { code }) => {
             (JobState::Failed, Some(code), Some(rank_failure(exit_failure(code), rank)))
         }
@@ -426,6 +427,16 @@ pub const DRAINED: &str = "node.drained";
 fn drained() -> Failure {
     let detail = "The job was stopped by the drain of its node, and it could not return to the queue.";
     Failure { code: DRAINED.to_owned(), detail: detail.to_owned() }
+}
+
+/// The failure of a preempted job without another attempt.
+fn preempted(for_job: Option<JobId>) -> Failure {
+    let room =
+        for_job.map_or("the boards that stay free for services", |_| "a replica or a job of higher priority");
+    let detail = format!(
+        "The job was preempted for {room}, and its retry policy or its time limit excludes another attempt."
+    );
+    Failure { code: "job.preempted".to_owned(), detail }
 }
 
 /// The failure code of a job that the operator stopped. The detail has the operator and the reason.
@@ -449,6 +460,8 @@ fn stop_failure(cause: StopCause) -> Option<Failure> {
     match cause {
         StopCause::Halted => Some(halted()),
         StopCause::Spent => Some(spent()),
+        StopCause::Drained { .. } => Some(drained()),
+        StopCause::Preempted { for_job } => Some(preempted(for_job)),
         _ => None,
     }
 }

@@ -14,7 +14,7 @@ use futures::FutureExt;
 use crate::Reservations;
 
 use crate::charges::posting;
-use crate::charges::{cost_if_ended, elapsed_micros, end, policy_of};
+use crate::charges::{cost_if_ended, elapsed_micros, end, policy_of, skip_outage};
 use crate::checks::check_extension;
 use berth_foundation::Change;
 use berth_foundation::fault;
@@ -80,6 +80,10 @@ impl Reservations {
                 }
                 if !state.holds() {
                     return Err(already_over(&row).into());
+                }
+                if state == ReservationState::Scheduled {
+                    let placed = store::reservations::find_first_placement(tx, id).await?;
+                    skip_outage(&mut row, placed, now);
                 }
                 let by_operator = org.is_none();
                 let cost = match (by_operator, state) {
@@ -328,8 +332,38 @@ mod tests {
         let cost = |state, seconds| cost_if_ended(&row(), state, &policy, at(seconds));
         assert_eq!(cost(ReservationState::Scheduled, 500), 0);
         assert_eq!(cost(ReservationState::Scheduled, 501), 500_000);
+        assert_eq!(cost(ReservationState::Scheduled, 1_500), 250_000, "the portal missed half of its time");
+        assert_eq!(cost(ReservationState::Scheduled, 2_500), 0, "the portal missed all of it");
         assert_eq!(cost(ReservationState::Active, 1_500), 500_000 + 100_000);
         assert_eq!(cost(ReservationState::Active, 2_500), 1_000_000, "never more than its price");
         assert_eq!(elapsed_micros(&row(), at(0)), 0);
+    }
+
+    #[test]
+    fn an_outage_over_the_begin_moves_it_and_costs_nothing() {
+        let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
+        let owned =
+            || StoredReservation { org_id: Some("org_00000000000000000000000000".parse().unwrap()), ..row() };
+        for (placed_s, now_s, begin_s) in [
+            (None, 1_000, None),
+            (None, 1_059, None),
+            (None, 1_060, Some(1_060)),
+            (None, 1_750, Some(1_750)),
+            (None, 2_500, Some(2_000)),
+            (Some(1_030), 1_750, None),
+            (Some(1_100), 1_750, Some(1_100)),
+            (Some(1_800), 1_750, Some(1_750)),
+        ] {
+            let mut row = owned();
+            let moved = skip_outage(&mut row, placed_s.map(at), at(now_s));
+            assert_eq!(moved, begin_s.is_some(), "{placed_s:?} {now_s}");
+            let begin_s = begin_s.unwrap_or(1_000);
+            assert_eq!((row.starts_at, row.ends_at), (at(begin_s), at(2_000)), "{placed_s:?} {now_s}");
+            assert_eq!(row.total_micros, (2_000 - begin_s) * 1_000, "{placed_s:?} {now_s}");
+        }
+        let mut within = owned();
+        assert!(skip_outage(&mut within, None, Timestamp::from_micros(1_500_700_000)));
+        assert_eq!(within.starts_at, at(1_500), "a whole second");
+        assert!(!skip_outage(&mut row(), None, at(1_750)), "maintenance keeps its begin");
     }
 }

@@ -40,7 +40,9 @@ pub(crate) fn cost_if_ended(
     match state {
         ReservationState::Scheduled => {
             let free_until = row.starts_at.plus_seconds(-policy.cancel_free_before_s);
-            if now <= free_until { 0 } else { percent(row.total_micros, policy.late_cancel_percent) }
+            // Nobody could use the time since its begin: the portal did not run.
+            let usable = row.total_micros - elapsed_micros(row, now);
+            if now <= free_until { 0 } else { percent(usable, policy.late_cancel_percent) }
         }
         ReservationState::Active => {
             let used = elapsed_micros(row, now);
@@ -98,6 +100,38 @@ pub(crate) async fn charge(
     Ok(())
 }
 
+/// Moves the begin of a reservation behind an outage of the portal over it: nobody could use that time. The end stays, and
+/// the price is that of the rest. `placed` is the first placement of a job in it. Returns true if the begin has moved.
+pub(crate) fn skip_outage(row: &mut StoredReservation, placed: Option<Timestamp>, now: Timestamp) -> bool {
+    // The scheduler can place its jobs before the loop of reservations looks at it.
+    let usable = placed.unwrap_or(now).min(now).min(row.ends_at);
+    // Maintenance has no price.
+    if row.org_id.is_none() || usable.millis_since(row.starts_at) < MIN_LOST_S * 1_000 {
+        return false;
+    }
+    row.starts_at = Timestamp::from_micros(usable.micros().div_euclid(1_000_000) * 1_000_000);
+    row.total_micros = elapsed_micros(row, row.ends_at);
+    true
+}
+
+/// Releases the hold beyond `kept_micros`.
+pub(crate) async fn release(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &mut StoredReservation,
+    kept_micros: i64,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let micros = row.held_micros - kept_micros;
+    if micros > 0 && row.org_id.is_some() {
+        let pending = store::ledger::find_hold(tx, "reservation", &row.id.to_string()).await?;
+        let rest = posting(context, row, TransferKind::Release, micros, row.generation, now)?;
+        store::ledger::post(tx, &store::ledger::Posting { pending, ..rest }).await?;
+        row.held_micros = kept_micros;
+    }
+    Ok(())
+}
+
 /// Ends a reservation at a cost: charges the cost and releases the rest of the hold.
 pub(crate) async fn end(
     tx: &mut Tx<'_>,
@@ -111,12 +145,7 @@ pub(crate) async fn end(
         credit_lost(tx, context, row, now).await?;
     }
     charge(tx, context, row, cost_micros, now).await?;
-    if row.held_micros > 0 && row.org_id.is_some() {
-        let pending = store::ledger::find_hold(tx, "reservation", &row.id.to_string()).await?;
-        let rest = posting(context, row, TransferKind::Release, row.held_micros, row.generation, now)?;
-        store::ledger::post(tx, &store::ledger::Posting { pending, ..rest }).await?;
-        row.held_micros = 0;
-    }
+    release(tx, context, row, 0, now).await?;
     row.state = state;
     row.cause = cause.to_owned();
     row.ended_at = Some(now);

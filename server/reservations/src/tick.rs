@@ -13,7 +13,9 @@ use futures::FutureExt;
 use crate::Reservations;
 
 use crate::charges::MIN_LOST_S;
-use crate::charges::{charge, cost_if_ended, credit_lost, elapsed_micros, end, policy_of};
+use crate::charges::{
+    charge, cost_if_ended, credit_lost, elapsed_micros, end, policy_of, release, skip_outage,
+};
 use berth_foundation::fault;
 use berth_foundation::{Change, Context};
 use berth_store::reservations::StoredReservation;
@@ -161,7 +163,15 @@ async fn advance(
     }
     if state == ReservationState::Scheduled && began {
         row.state = ReservationState::Active;
-        let detail = format!("Jobs of the reservation can run until {}.", row.ends_at.minute());
+        let mut detail = format!("Jobs of the reservation can run until {}.", row.ends_at.minute());
+        let placed = store::reservations::find_first_placement(tx, row.id).await?;
+        if skip_outage(row, placed, now) {
+            let total = row.total_micros;
+            release(tx, context, row, total, now).await?;
+            let begin = row.starts_at.minute();
+            detail =
+                format!("The portal was not running at its start, so it is charged from {begin}. {detail}");
+        }
         notify(tx, context, row, "started", ("started", detail)).await?;
         (changed, starts) = (true, true);
     }

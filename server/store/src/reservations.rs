@@ -178,7 +178,7 @@ pub async fn insert(tx: &mut Tx<'_>, row: &StoredReservation) -> Result<(), Stor
 pub async fn update(tx: &mut Tx<'_>, row: &StoredReservation) -> Result<(), StoreError> {
     let sql = "UPDATE reservations SET generation = generation + 1, state = $3, cause = $4, ends_at = $5, ended_at = $6, \
                total_micros = $7, held_micros = $8, posted_micros = $9, credited_micros = $10, places = $11, \
-               lost_milli = $12, lost_since = $13, warned = $14 WHERE id = $1 AND generation = $2";
+               lost_milli = $12, lost_since = $13, warned = $14, starts_at = $15 WHERE id = $1 AND generation = $2";
     let changed = exec!(
         tx,
         sql,
@@ -195,7 +195,8 @@ pub async fn update(tx: &mut Tx<'_>, row: &StoredReservation) -> Result<(), Stor
         &row.places,
         row.lost_milli,
         row.lost_since,
-        row.warned
+        row.warned,
+        row.starts_at
     )?;
     if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }
@@ -340,6 +341,16 @@ pub async fn list_job_use(
     let sqlite = select_use!("IN (SELECT value FROM json_each($1))");
     let reservations: Vec<String> = reservations.iter().map(ToString::to_string).collect();
     list_in!(tx, JobUse, sqlite, select_use!("= ANY($1)"), reservations)
+}
+
+/// Finds the time of the first placement of a job in a reservation.
+pub async fn find_first_placement(
+    tx: &mut Tx<'_>,
+    id: ReservationId,
+) -> Result<Option<Timestamp>, StoreError> {
+    let sql =
+        "SELECT MIN(a.created_at) FROM attempts a JOIN jobs j ON j.id = a.job_id WHERE j.reservation_id = $1";
+    Ok(find!(tx, (Option<Timestamp>,), sql, id)?.and_then(|(at,)| at))
 }
 
 /// The metered time of a job over a border of a period.

@@ -88,7 +88,10 @@ async fn prepare_reservations(dir: &Path) -> (PreparedData, PreparedIds) {
     setup.set_policy(json!({"no_show_after_s": 60})).await;
     let (from, until) = (setup.at(1), setup.at(2 * HOUR));
     let unused = id(setup.reserve(1, 1, from, until).await);
+    // It begins before the portal stops, so that its time without a job counts.
+    setup.let_time_pass(5).await;
     setup.set_policy(json!({})).await;
+    let (from, until) = (setup.at(1), setup.at(2 * HOUR));
     let begins = id(setup.reserve(1, 1, from, until).await);
     let (from, until) = (setup.at(2 * DAY), setup.at(2 * DAY + HOUR));
     let later = id(setup.reserve(1, 1, from, until).await);
@@ -110,7 +113,7 @@ struct PreparedIds {
     over: String,
     /// An unused reservation after its start.
     unused: String,
-    /// A reservation that has just started.
+    /// A reservation whose start the portal missed.
     begins: String,
     /// A reservation that starts in two days.
     later: String,

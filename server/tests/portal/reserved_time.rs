@@ -1,7 +1,8 @@
-//! Tests of reservations over time: charges, credits and clocks set back.
+//! Tests of reservations over time: charges, credits, outages, limits of their jobs and clocks set back.
 
 use crate::common::{engines, job};
 use crate::idle_portal::{DAY, HOUR, IdlePortal, node};
+use crate::operations::schedule_all;
 use berth_store as store;
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::time::Timestamp;
@@ -64,6 +65,7 @@ async fn each_reservation_of_a_page_shows_the_use_by_its_own_jobs() {
         let one = setup.reserve(1, 1, setup.at(0), setup.at(10 * HOUR)).await;
         let two = setup.reserve(1, 2, setup.at(0), setup.at(10 * HOUR)).await;
         let unused = setup.reserve(1, 1, setup.at(DAY), setup.at(DAY + HOUR)).await;
+        setup.let_time_pass(1).await;
         for (reservation, count, metered_ms) in [(&one, 1, 1_500), (&two, 2, 1_000), (&two, 1, 500)] {
             let mut body = job();
             body["offering"] = json!("h100-80gb");
@@ -110,7 +112,9 @@ async fn a_clock_that_is_set_back_charges_nothing_twice_and_undoes_nothing() {
         let before = setup.balance().await.0;
         let r = setup.reserve(1, 1, setup.at(HOUR), setup.at(4 * HOUR)).await;
         let total = r["total_micros"].as_i64().unwrap();
-        setup.let_time_pass(2 * HOUR + 60).await;
+        for seconds in [HOUR, HOUR + 60] {
+            setup.let_time_pass(seconds).await;
+        }
         let charged = setup.reservation(&r).await;
         let posted = charged["posted_micros"].as_i64().unwrap();
         assert!((total / 3..total / 2).contains(&posted), "{engine}: an hour of three: {charged}");
@@ -139,7 +143,9 @@ async fn a_clock_that_is_set_back_charges_nothing_twice_and_undoes_nothing() {
 
         // A node that was lost before the clock change is still unusable.
         let r = setup.reserve(2, 2, setup.at(0), setup.at(10 * HOUR)).await;
-        setup.let_time_pass(2 * HOUR).await;
+        for seconds in [1, 2 * HOUR] {
+            setup.let_time_pass(seconds).await;
+        }
         setup.report(1).await;
         setup.report(2).await;
         setup.sessions.clear();
@@ -248,6 +254,153 @@ async fn reserved_time_during_an_outage_is_not_charged() {
             "{engine}: a minute is paid: {done}"
         );
         setup.assert_books_balance().await;
+    }
+}
+
+/// Returns micro-units and times of a reservation: its price, charges, hold, begin and end.
+fn terms(r: &Value) -> (i64, i64, i64, Timestamp, Timestamp) {
+    let micros = |name: &str| r[name].as_i64().unwrap();
+    let at = |name: &str| r[name].as_str().unwrap().parse::<Timestamp>().unwrap();
+    (micros("total_micros"), micros("posted_micros"), micros("held_micros"), at("starts_at"), at("ends_at"))
+}
+
+/// Asserts that the books agree, and that only these charges have left the balance.
+async fn assert_spent(setup: &IdlePortal, before: i64, posted: &[i64], engine: &str) {
+    assert_eq!(setup.balance().await, (before - posted.iter().sum::<i64>(), 0), "{engine}");
+    let books = setup.t.post(&setup.operator, "/operator/reconciliation", Value::Null).await.expect(200);
+    assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
+}
+
+/// True for micro-units, or milliseconds, that differ by less than five seconds of a board. The clock of a test goes on with
+/// its readings.
+fn is_near(one: i64, other: i64) -> bool {
+    (one - other).abs() < 5_000
+}
+
+#[tokio::test]
+async fn a_reservation_begins_after_an_outage_over_its_begin() {
+    for (engine, db, _location) in engines("late_begin").await {
+        let mut setup = IdlePortal::on(db).await;
+        let before = setup.balance().await.0;
+        let hour = 3_600_000;
+        let (from, until) = (setup.at(HOUR), setup.at(9 * HOUR));
+        setup.set_policy(json!({"early_release_percent": 0, "no_show_after_s": HOUR})).await;
+        let unused = setup.reserve(1, 1, from, until).await;
+        setup.set_policy(json!({})).await;
+        let kept = setup.reserve(1, 1, from, until).await;
+        let next = setup.reserve(2, 2, until.plus_seconds(HOUR), until.plus_seconds(2 * HOUR)).await;
+
+        // The portal is down from before the begin until two hours after it.
+        setup.let_time_pass(3 * HOUR).await;
+        for r in [&unused, &kept] {
+            let begun = setup.reservation(r).await;
+            let (total, posted, held, starts_at, ends_at) = terms(&begun);
+            assert_eq!((&begun["state"], ends_at), (&json!("active"), terms(r).4), "{engine} {begun}");
+            assert!(is_near(starts_at.millis_since(from), 2 * HOUR * 1_000), "{engine} {begun}");
+            assert!(is_near(total, 6 * hour), "{engine} {begun}");
+            assert_eq!((posted, held), (0, total), "{engine}: the hold for the outage is released: {begun}");
+        }
+        setup.assert_books_balance().await;
+
+        // An hour without a job counts from the new begin.
+        setup.let_time_pass(HOUR / 2).await;
+        assert_eq!(setup.reservation(&unused).await["state"], "active", "{engine}");
+        setup.let_time_pass(HOUR / 2 + 10).await;
+        let returned = setup.reservation(&unused).await;
+        assert_eq!(returned["cause"], "no job ran in it", "{engine} {returned}");
+        let (_, returned, ..) = terms(&returned);
+        assert!(is_near(returned, hour + 10_000), "{engine} {returned}");
+
+        // The longer reservation costs the additional time, and stays before the next one.
+        let path = format!("/orgs/{}/reservations/{}/extend", setup.org, kept["id"].as_str().unwrap());
+        let longer = |end: Timestamp| json!({"ends_at": end});
+        let too_long = longer(until.plus_seconds(HOUR + 60));
+        setup.t.post(&setup.ada, &path, too_long).await.problem(409, "reservation.taken");
+        let extended = setup.t.post(&setup.ada, &path, longer(until.plus_seconds(HOUR))).await.expect(200);
+        let (total, posted, held, ..) = terms(&extended);
+        assert!(is_near(total, 7 * hour) && posted + held == total, "{engine} {extended}");
+        setup.let_time_pass(6 * HOUR).await;
+        let ended = setup.reservation(&kept).await;
+        let (_, posted, held, ..) = terms(&ended);
+        assert_eq!((&ended["state"], posted, held), (&json!("ended"), total, 0), "{engine} {ended}");
+        setup.cancel(&next).await.expect(200);
+        let (_, fee, ..) = terms(&setup.reservation(&next).await);
+        assert_spent(&setup, before, &[returned, total, fee], engine).await;
+    }
+}
+
+#[tokio::test]
+async fn the_usable_time_of_a_reservation_is_charged_around_an_outage() {
+    for (engine, db, _location) in engines("outage_edges").await {
+        let mut setup = IdlePortal::on(db).await;
+        setup.set_policy(json!({})).await;
+        let before = setup.balance().await.0;
+        let hour = 3_600_000;
+        // The first look comes less than a minute after the begin.
+        let brief = setup.reserve(1, 1, setup.at(HOUR), setup.at(3 * HOUR)).await;
+        setup.let_time_pass(HOUR + 50).await;
+        assert_eq!(terms(&setup.reservation(&brief).await), terms(&brief), "{engine}");
+        setup.let_time_pass(2 * HOUR).await;
+        assert_eq!(setup.reservation(&brief).await["posted_micros"], 2 * hour, "{engine}");
+
+        // The fee of a cancellation before the first look leaves the outage out.
+        let late = setup.reserve(1, 1, setup.at(HOUR), setup.at(3 * HOUR)).await;
+        setup.t.clock.advance_s(2 * HOUR);
+        setup.ada = setup.t.sign_in("lab@example.org").await;
+        let (shown, cancelled) = (setup.reservation(&late).await, setup.cancel(&late).await.expect(200));
+        let (_, fee, ..) = terms(&cancelled);
+        assert_eq!(cancelled["state"], "cancelled", "{engine} {cancelled}");
+        assert!(is_near(fee, hour / 2), "{engine} {cancelled}");
+        assert!(is_near(shown["cancel_fee_micros"].as_i64().unwrap(), fee), "{engine} {shown}");
+
+        // A job can start before the first look; the time is used from then on.
+        let from = setup.at(HOUR);
+        let used = setup.reserve(1, 1, from, from.plus_seconds(4 * HOUR)).await;
+        let mut body = job();
+        (body["offering"], body["reservation"]) = (json!("h100-80gb"), used["id"].clone());
+        let path = format!("/orgs/{}/jobs", setup.org);
+        let waits = setup.t.post(&setup.ada, &path, body).await.expect(201);
+        setup.t.clock.advance_s(2 * HOUR);
+        schedule_all(&setup).await;
+        setup.let_time_pass(HOUR).await;
+        let path = format!("{path}/{}", waits["id"].as_str().unwrap());
+        let placed = setup.t.get(&setup.ada, &path).await.expect(200);
+        assert_eq!(placed["state"], "assigned", "{engine} {placed}");
+        let (total, posted, held, starts_at, _) = terms(&setup.reservation(&used).await);
+        assert!(is_near(starts_at.millis_since(from), HOUR * 1_000), "{engine} {starts_at}");
+        assert!(
+            is_near(total, 3 * hour) && is_near(posted, hour) && posted + held == total,
+            "{engine} {total}"
+        );
+        setup.let_time_pass(2 * HOUR).await;
+        assert_eq!(terms(&setup.reservation(&used).await).1, total, "{engine}");
+        assert_spent(&setup, before, &[2 * hour, fee, total], engine).await;
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_job_is_not_extended_beyond_its_reservation() {
+    for (engine, db, _location) in engines("long_inside").await {
+        let setup = IdlePortal::on(db).await;
+        let from = setup.at(2 * HOUR);
+        let reservation = setup.reserve(1, 1, from, from.plus_seconds(2 * HOUR)).await;
+        let mut body = job();
+        (body["offering"], body["max_duration_s"]) = (json!("h100-80gb"), json!(HOUR));
+        body["reservation"] = reservation["id"].clone();
+        let path = format!("/orgs/{}/jobs", setup.org);
+        let waits = setup.t.post(&setup.ada, &path, body.clone()).await.expect(201);
+        let path = format!("{path}/{}/extend", waits["id"].as_str().unwrap());
+        let longer =
+            async |seconds: i64| setup.t.post(&setup.ada, &path, json!({"max_duration_s": seconds})).await;
+        // It would end before the end of the reservation if it started now.
+        longer(3 * HOUR).await.problem(409, "job.promised");
+        longer(2 * HOUR).await.problem(409, "job.promised");
+        let longest = longer(2 * HOUR - 60).await.expect(202);
+        assert_eq!(longest["max_duration_s"], 2 * HOUR - 60, "{engine}");
+        // The submission has the same limit.
+        body["max_duration_s"] = json!(2 * HOUR);
+        let path = format!("/orgs/{}/jobs", setup.org);
+        setup.t.post(&setup.ada, &path, body).await.problem(422, "request.invalid");
     }
 }
 

@@ -72,6 +72,43 @@ async fn a_preempted_job_is_retried_after_the_other_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_preempted_job_without_another_attempt_has_not_succeeded() {
+    let setup = WorkerPortal::open().await;
+    let price = json!({"offering": "h100-80gb.7g.80gb", "per_hour_micros": 3_600_000});
+    setup.t.post(&setup.operator, "/operator/prices", price).await.expect(201);
+    let low = json!({
+        "script": "trap 'exit 0' USR1; echo ready; while :; do sleep 0.1; done",
+        "priority": "low", "preemptible": true, "max_duration_s": 600,
+        "checkpoint": {"signal": "SIGUSR1", "grace_s": 30},
+        "retry": {"max": 3, "on": ["exit", "node_lost"]},
+    });
+    let low = setup.submit(low).await;
+    // Before this line the script may not yet handle the signal.
+    eventually("the first line", async || setup.log(&low).await.starts_with(b"ready").then_some(())).await;
+    let after = setup.submit(json!({"script": "true", "depends_on": [{"job": low}]})).await;
+    let whole = json!({
+        "offering": "h100-80gb.7g.80gb", "priority": "high", "script": "true", "max_duration_s": 60,
+    });
+    let high = setup.submit(whole).await;
+    assert_eq!(setup.until_ended(&high).await["state"], "succeeded");
+    // Its work is half done, so nothing that depends on it starts.
+    let done = setup.until_ended(&low).await;
+    assert_eq!(
+        (&done["state"], &done["exit_code"], &done["attempt"], &done["failure"]["code"]),
+        (&json!("failed"), &json!(0), &json!(1), &json!("job.preempted")),
+        "{done}"
+    );
+    let orphan = setup.until_ended(&after).await;
+    assert_eq!(
+        (&orphan["state"], &orphan["failure"]["code"]),
+        (&json!("failed"), &json!("dependency.failed")),
+        "{orphan}"
+    );
+    setup.assert_settled(&done).await;
+    setup.until_all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn jobs_start_after_their_dependencies() {
     let setup = WorkerPortal::open().await;
     let first = setup.submit_script("sleep 1; exit 3").await;

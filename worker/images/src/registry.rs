@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 /// The file in the attempt's directory.
 pub const AUTH: &str = "registry.json";
 
-/// The content of the file: the operator's credentials, replaced by the job's for the same registry.
+/// The content of the file: the operator's credentials, replaced by the job's for the same registry and its repositories.
 fn contents(operator: Option<&str>, own: Option<&RegistryAuth>) -> io::Result<Value> {
     let mut auths = match operator.map(serde_json::from_str::<Value>).transpose().map_err(io::Error::other)? {
         None => Map::new(),
@@ -25,6 +25,9 @@ fn contents(operator: Option<&str>, own: Option<&RegistryAuth>) -> io::Result<Va
     };
     if let Some(own) = own {
         let auth = BASE64_STANDARD.encode(format!("{}:{}", own.username, own.password));
+        // podman prefers the longest name that fits the image.
+        let below = format!("{}/", own.registry);
+        auths.retain(|name, _| !name.starts_with(&below));
         auths.insert(own.registry.clone(), json!({ "auth": auth }));
     }
     Ok(json!({ "auths": auths }))
@@ -66,6 +69,15 @@ mod tests {
         let both = contents(Some(operator), Some(&own())).unwrap();
         assert_eq!(both["auths"]["o.example"]["auth"], "kept");
         assert_eq!(both["auths"]["r.example"]["auth"], BASE64_STANDARD.encode("ada:pw:1"));
+        // podman would prefer the credentials of a path over those of its registry.
+        let operator = r#"{"auths": {"r.example/team": {"auth": "old"}, "o.example/team": {"auth": "kept"},
+            "r.example:5000/team": {"auth": "kept"}}}"#;
+        let both = contents(Some(operator), Some(&own())).unwrap();
+        let has = |name: &str| both["auths"].get(name).is_some();
+        assert!(!has("r.example/team") && has("r.example"), "{both}");
+        assert!(has("o.example/team") && has("r.example:5000/team"), "{both}");
+        let alone = contents(Some(operator), None).unwrap();
+        assert_eq!(alone["auths"].as_object().unwrap().len(), 3, "a job without credentials gets them all");
         assert_eq!(contents(None, None).unwrap(), json!({ "auths": {} }));
         assert_eq!(contents(Some("{}"), None).unwrap(), json!({ "auths": {} }));
         assert!(contents(Some("nonsense"), None).is_err());

@@ -33,6 +33,7 @@ fn the_usual_lives() {
     let again = |code| End { attempt: 1, outcome: Outcome::Exited { code }, again: true, rank: None };
     assert_eq!(with(&[preempt.clone(), again(0)]), JobState::Queued, "any exit code counts as preempted");
     assert_eq!(with(&[preempt.clone(), exit(1, 143)]), JobState::Failed);
+    assert_eq!(with(&[preempt.clone(), exit(1, 0)]), JobState::Failed, "it saved its state and ended early");
     assert_eq!(with(&[preempt.clone(), Cancel, again(143)]), JobState::Cancelled);
     assert_eq!(with(&[preempt, late]), JobState::TimedOut);
     assert_eq!(with(&[again(3)]), JobState::Queued);
@@ -123,6 +124,32 @@ fn a_job_whose_node_is_emptied_waits_again_or_says_so() {
     let late = stopping.apply(end(Outcome::TimedOut { code: 143 }, false)).unwrap().0;
     assert_eq!(late, Machine::Ended(JobState::TimedOut));
     assert_eq!(Machine::Queued.apply(MachineEvent::Cancel).unwrap().0, Machine::Ended(JobState::Cancelled));
+}
+
+#[test]
+fn a_preempted_job_without_another_attempt_fails_and_says_so() {
+    for (for_job, room) in [
+        (preemptor(), "a replica or a job of higher priority"),
+        (None, "the boards that stay free for services"),
+    ] {
+        let failure = preempted(for_job);
+        assert!(failure.detail.contains(room), "{}", failure.detail);
+        let preempt = MachineEvent::Preempt { attempt: 1, for_job };
+        let (stopping, effects) = Machine::Running { attempt: 1 }.apply(preempt).unwrap();
+        assert_eq!(effects, [Effect::WakeNode]);
+        let never_ran = Failure { code: "attempt.not_started".into(), detail: String::new() };
+        for (outcome, exit_code) in [
+            (Outcome::Exited { code: 0 }, Some(0)),
+            (Outcome::Exited { code: 143 }, Some(143)),
+            (Outcome::Failed(never_ran), None),
+        ] {
+            let end = MachineEvent::End { attempt: 1, outcome, again: false, rank: None };
+            let (ended, effects) = stopping.apply(end).unwrap();
+            assert_eq!(ended, Machine::Ended(JobState::Failed));
+            let finish = Effect::Finish { exit_code, failure: Some(failure.clone()) };
+            assert!(effects.contains(&finish), "{effects:?}");
+        }
+    }
 }
 
 #[test]

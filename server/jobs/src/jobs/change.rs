@@ -129,14 +129,19 @@ async fn is_clear_until(
     limit_s: i64,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let begun = row.started_at.unwrap_or(now);
+    let mut earliest = now;
+    let mut last = None;
+    if let Some(id) = row.reservation_id {
+        let Some(reservation) = store::reservations::find_any(tx, id).await? else { return Ok(false) };
+        earliest = now.max(reservation.starts_at);
+        // A start takes a moment, so a job without one gets a second less, as at its submission.
+        last = Some(reservation.ends_at.plus_seconds(-i64::from(row.started_at.is_none())));
+    }
+    let begun = row.started_at.unwrap_or(earliest);
     let end = |seconds: i64| begun.plus_seconds(seconds - row.metered_before_ms / 1_000);
     let (from, until) = (end(row.max_duration_s), end(limit_s));
-    if let Some(id) = row.reservation_id {
-        let over = store::reservations::find_any(tx, id).await?.is_none_or(|r| until > r.ends_at);
-        if over {
-            return Ok(false);
-        }
+    if last.is_some_and(|last| until > last) {
+        return Ok(false);
     }
     if row.attempt == 0 || row.phase.state == JobState::Queued {
         return Ok(true);
