@@ -140,6 +140,26 @@ test('the hardware page shows hosts, and a rack gets a budget', async () => {
   assert.deepEqual(faults.splice(0), []);
 });
 
+test('the hardware page refreshes, and the button of a rack keeps the focus', async () => {
+  await operator('PUT', '/operator/racks/r12', { budget_watts: 20_000 });
+  const headers = await signIn(portal.url, OPERATOR);
+  const { page: own, faults: found, close } = await openPage(browser, portal.url, { headers });
+  await own.clock.install();
+  await own.goto('/operator/fleet');
+  const remove = button(own, 'Remove budget of r12');
+  await remove.and(own.locator(':enabled')).waitFor();
+  await remove.focus();
+  await operator('PUT', '/operator/racks/r12', { budget_watts: 30_000 });
+  await own.clock.runFor(11_000);
+  await own.getByRole('row').filter({ hasText: 'r12' }).getByText('0 W of 30.0 kW').waitFor();
+  await remove.and(own.locator(':focus')).waitFor();
+  await operator('DELETE', '/operator/racks/r12');
+  await own.clock.runFor(11_000);
+  await remove.waitFor({ state: 'detached' });
+  assert.deepEqual(found, []);
+  await close();
+});
+
 test('nothing needs attention, and somebody else finds none of these pages', async () => {
   await open('/operator/stuck');
   await page.getByText('Nothing needs attention.', { exact: false }).waitFor();

@@ -155,6 +155,9 @@ test('a webhook is made, and its secret is shown once', async () => {
 
   await textbox(page, 'URL').fill(receiver.url);
   await page.getByRole('checkbox', { name: /^invoice\.\*/ }).check();
+  await textbox(page, 'Other events').fill('job.finished');
+  await make.click();
+  await page.locator('#webhook-kinds-error').getByText(/No event has the kind job\.finished/).waitFor();
   await textbox(page, 'Other events').fill('job.failed');
   await make.click();
   const shown = page.locator('.secret');

@@ -116,6 +116,12 @@ test('an owner sets the provider and confirms a domain by its record, and an ope
   await awake(save);
   await save.click();
   await page.getByText('Enter one group a line').waitFor();
+  await page.getByLabel('Domains').fill('https://corp.example');
+  await page.getByLabel('Roles by group').fill('admins = owner\nadmins = member');
+  await save.click();
+  await page.locator('#sso-domains-error').getByText(/^Domain 1: Enter a domain/).waitFor();
+  await page.locator('#sso-roles-error').getByText(/^Line 2, group: This group has the role owner already/).waitFor();
+  await page.getByLabel('Domains').fill('corp.example');
   await page.getByLabel('Roles by group').fill('admins = owner\nml = member');
   await save.click();
   await page.getByText('not confirmed; nobody signs in with it yet').waitFor();
@@ -133,7 +139,7 @@ test('an owner sets the provider and confirms a domain by its record, and an ope
   // The button keeps its focus.
   await check.and(page.locator(':focus')).waitFor();
   assert.deepEqual(await axeFindings(page), []);
-  assert.deepEqual(faults, []);
+  assert.deepEqual(faults.filter((fault) => !/status of 422/.test(fault)), []);
   await close();
 
   const { domains } = await operator('GET', '/operator/sso-domains');

@@ -65,6 +65,13 @@ test('an operator sets name, look, logo and public prices, and a visitor sees th
   await page.locator('#logo-error').getByText(/PNG/).waitFor();
   await page.getByLabel('New logo').setInputFiles({ name: 'logo.png', mimeType: 'image/png', buffer: PNG });
   await page.getByRole('img', { name: 'Present logo' }).waitFor();
+  // The first load of the open page had no logo.
+  const rail = page.getByRole('navigation', { name: 'Main' });
+  await rail.getByRole('link', { name: 'Gateways', exact: true }).click();
+  await page.getByRole('heading', { level: 1, name: 'Gateways' }).waitFor();
+  await rail.getByRole('link', { name: 'Portal settings', exact: true }).click();
+  await page.getByRole('img', { name: 'Present logo' }).waitFor();
+  await page.getByRole('button', { name: 'Remove logo', exact: true }).waitFor();
   await close();
 
   for (const viewport of [{ width: 1440, height: 900 }, { width: 390, height: 844 }]) {

@@ -144,9 +144,10 @@ pub fn stuck(
 /// Lists a page of the hosts with their differences, by name.
 pub fn inventory(
     cursor: Option<String>,
+    limit: u32,
 ) -> impl Future<Output = Answer<Page<InventoryHost>>> + Send + 'static {
     let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));
-    get(format!("/operator/inventory?limit=50{cursor}"))
+    get(format!("/operator/inventory?limit={limit}{cursor}"))
 }
 
 /// Lists the racks with their power draw.

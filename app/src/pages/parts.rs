@@ -79,6 +79,12 @@ impl Call {
         })
     }
 
+    /// Returns the errors of a list and of its parts as one text.
+    pub fn list_field(self, pointer: &'static str) -> Signal<Option<String>> {
+        let problem = self.problem;
+        Signal::derive(move || problem.with(|problem| errors_into(problem.as_ref()?, pointer)))
+    }
+
     /// Returns true if one of these fields, or a part of it, has an error.
     pub fn has_errors_in(self, fields: &[&str]) -> bool {
         self.problem.with(|problem| {
@@ -152,11 +158,6 @@ impl FormKey {
     pub fn reset(self) {
         self.0.set_value((String::new(), String::new()));
     }
-}
-
-/// Returns true if a pointer is of a field or of a part of it.
-fn is_into(pointer: &str, field: &str) -> bool {
-    pointer.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Returns true if every error of a problem belongs to one of these fields.

@@ -1,6 +1,6 @@
 //! Labels of fields from the JSON pointers of errors.
 
-use berth_types::problems::FieldError;
+use berth_types::problems::{FieldError, Problem};
 
 /// Fields with other labels than their names, as on the forms.
 const LABELS: &[(&str, &str)] = &[
@@ -43,6 +43,7 @@ const ITEMS: &[(&str, &str)] = &[
     ("command", "Argument"),
     ("depends_on", "Dependency"),
     ("devices", "Offering"),
+    ("domains", "Domain"),
     ("env", "Variable"),
     ("files", "File"),
     ("gpus", "Board"),
@@ -51,7 +52,10 @@ const ITEMS: &[(&str, &str)] = &[
     ("kinds", "Kind"),
     ("labels", "Label"),
     ("models", "Model"),
+    ("networks", "Network"),
     ("ports", "Port"),
+    ("ranges", "Range"),
+    ("roles", "Line"),
     ("schedule", "Window"),
     ("secrets", "Secret"),
     ("taxes", "Tax"),
@@ -116,6 +120,21 @@ pub fn labelled_error(error: &FieldError) -> String {
     }
 }
 
+/// Returns true if a pointer is of a field or of a part of it.
+pub fn is_into(pointer: &str, field: &str) -> bool {
+    pointer.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Returns the first five errors of a field and of its parts as one text. Those of parts have the label of the part.
+pub fn errors_into(problem: &Problem, field: &str) -> Option<String> {
+    let inside = problem.errors.iter().filter(|error| is_into(&error.pointer, field));
+    let text = |error: &FieldError| {
+        if error.pointer == field { error.detail.clone() } else { labelled_error(error) }
+    };
+    let texts: Vec<String> = inside.take(5).map(text).collect();
+    (!texts.is_empty()).then(|| texts.join(" "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,6 +161,8 @@ mod tests {
             ("/labels/", "Label"),
             ("/ports", "Ports"),
             ("/command/0", "Argument 1"),
+            ("/domains/1", "Domain 2"),
+            ("/roles/0/group", "Line 1, group"),
             ("/limits/spend_per_hour_micros", "Limits, spend per hour"),
             ("/windows/2/starts_at", "Windows, item 3, starts at"),
             ("no pointer", ""),
@@ -151,5 +172,13 @@ mod tests {
         let error = FieldError::new("/ports/1", "Enter a port number.");
         assert_eq!(labelled_error(&error), "Port 2: Enter a port number.");
         assert_eq!(labelled_error(&FieldError::new("", "No body.")), "No body.");
+    }
+
+    #[test]
+    fn a_field_has_the_errors_of_its_parts() {
+        let wrong = ["/domains/0", "/domains", "/domains_of_others"].map(|at| FieldError::new(at, "Wrong."));
+        let problem = Problem::invalid(wrong.into());
+        assert_eq!(errors_into(&problem, "/domains").as_deref(), Some("Domain 1: Wrong. Wrong."));
+        assert_eq!(errors_into(&problem, "/roles"), None);
     }
 }

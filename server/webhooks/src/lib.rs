@@ -31,6 +31,8 @@ const MAX_TRIES: i64 = 12;
 const MAX_WEBHOOKS: usize = 20;
 /// Kinds of events of a webhook.
 const MAX_KINDS: usize = 40;
+/// The most characters of an unknown kind in an error.
+const MAX_SHOWN_CHARS: usize = 80;
 /// Characters of an address.
 const MAX_URL_CHARS: usize = 2_048;
 /// Prefixes of the kinds of notices that are also sent by mail.
@@ -55,9 +57,12 @@ fn check_kinds(kinds: &[String], errors: &mut Vec<FieldError>) {
     }
     for (index, kind) in kinds.iter().take(MAX_KINDS).enumerate() {
         let detail = if !is_known_kind(kind) {
-            "No event has this kind. Enter a kind such as job.failed, a family such as job.*, or * for all events."
+            let kind: String = kind.chars().take(MAX_SHOWN_CHARS).collect();
+            format!(
+                "No event has the kind {kind}. Enter a kind such as job.failed, a family such as job.*, or * for all events."
+            )
         } else if kinds.iter().take(index).any(|other| other == kind) {
-            "This kind is in the list already. Enter each kind once."
+            "This kind is in the list already. Enter each kind once.".to_owned()
         } else {
             continue;
         };
@@ -382,6 +387,16 @@ mod tests {
             let kinds: Vec<String> = kinds.into_iter().map(str::to_owned).collect();
             assert_eq!(includes_kind(&kinds, kind), included, "{kinds:?} {kind}");
         }
+    }
+
+    #[test]
+    fn an_unknown_kind_is_named_in_its_error() {
+        let (long, mut errors) = ("x".repeat(100), Vec::new());
+        check_kinds(&["job.*", "job.finished", long.as_str()].map(str::to_owned), &mut errors);
+        let pointers: Vec<&str> = errors.iter().map(|error| error.pointer.as_str()).collect();
+        assert_eq!(pointers, ["/kinds/1", "/kinds/2"]);
+        assert!(errors[0].detail.starts_with("No event has the kind job.finished. "), "{}", errors[0].detail);
+        assert!(errors[1].detail.contains(&format!(" {}. ", "x".repeat(80))), "{}", errors[1].detail);
     }
 
     #[test]

@@ -110,12 +110,6 @@ impl Draft {
     }
 }
 
-/// Returns the first error of the names of models.
-fn models_error(problem: &Problem) -> Option<String> {
-    let is_of_models = |pointer: &str| pointer == "/models" || pointer.starts_with("/models/");
-    problem.errors.iter().find(|error| is_of_models(&error.pointer)).map(|error| error.detail.clone())
-}
-
 /// The dialog with the name, the models, the limits and the budgets of a new key.
 #[component]
 pub(super) fn KeyDialog(
@@ -199,7 +193,7 @@ pub(super) fn KeyDialog(
                 kind="text"
                 value=models
                 hint=Some("Comma-separated names of models and of HTTP services, also of later ones. Empty: all.".to_owned())
-                error=Signal::derive(move || call.problem.with(|problem| problem.as_ref().and_then(models_error)))
+                error=call.list_field("/models")
             />
             <SelectField
                 label="Expiry"

@@ -3,18 +3,21 @@
 use std::future::Future;
 
 use berth_types::Page as Rows;
+use berth_types::ids::NodeId;
 use berth_types::operations::{InventoryHost, PutRack, Rack};
 use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use futures::try_join;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
+use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
 use super::super::curl::ListCurl;
-use super::super::load_more::{LoadMore, append};
+use super::super::limits::replace;
+use super::super::load_more::{LoadMore, append, joined, refresh_limit};
 use super::super::org_data::answer_view;
-use super::super::parts::{Call, CallProblem, FieldError, Submit, ready};
+use super::super::parts::{Call, CallProblem, FieldError, Submit, every_visible, ready};
 use super::super::text::counted;
 use super::{is_operator, may, read_only};
 use crate::api;
@@ -32,7 +35,7 @@ struct Loaded {
 }
 
 fn load() -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    let (hosts, racks) = (api::operations::inventory(None), api::operations::racks());
+    let (hosts, racks) = (api::operations::inventory(None, refresh_limit(0)), api::operations::racks());
     async move {
         let (hosts, racks) = try_join!(hosts, racks)?;
         Ok(Loaded { hosts, racks: racks.items })
@@ -77,13 +80,34 @@ fn summary_text(hosts: &[InventoryHost], more: bool) -> String {
 fn Inventory(first: Rows<InventoryHost>) -> impl IntoView {
     let (hosts, cursor) = (RwSignal::new(first.items), RwSignal::new(first.next_cursor));
     let more = Call::idle();
-    let load_more = move |()| {
-        let next = api::operations::inventory(cursor.get_untracked());
-        more.run(next, move |page: Rows<InventoryHost>| {
-            hosts.update(|hosts| append(hosts, page.items, |host| host.node));
-            cursor.set(page.next_cursor);
+    every_visible(10_000, move || {
+        let fresh = api::operations::inventory(None, refresh_limit(hosts.with_untracked(Vec::len)));
+        spawn_local(async move {
+            // The next round repeats a failed request.
+            let Ok(fresh) = fresh.await else { return };
+            // The page may have been left during the request.
+            let (Some(known), Some(from)) = (hosts.try_get_untracked(), cursor.try_get_untracked()) else {
+                return;
+            };
+            let Rows { items, next_cursor } = joined(known, from, fresh, |host| host.node);
+            replace(hosts, items);
+            replace(cursor, next_cursor);
         });
+    });
+    let load_more = move |()| {
+        let from = cursor.get_untracked();
+        more.run(
+            api::operations::inventory(from.clone(), refresh_limit(0)),
+            move |page: Rows<InventoryHost>| {
+                // The page does not follow on a list that was replaced meanwhile.
+                if cursor.try_get_untracked() == Some(from) {
+                    hosts.update(|hosts| append(hosts, page.items, |host| host.node));
+                    cursor.set(page.next_cursor);
+                }
+            },
+        );
     };
+    let none = move || hosts.with(Vec::is_empty);
     let summary = move || hosts.with(|hosts| summary_text(hosts, cursor.with(Option::is_some)));
     view! {
         <section class="section">
@@ -94,16 +118,36 @@ fn Inventory(first: Rows<InventoryHost>) -> impl IntoView {
                     <a href="/api/v1/operator/inventory?format=csv" rel="external" download="inventory.csv">"Download CSV"</a>
                 </div>
             </div>
-            {move || hosts.with(|hosts| table(hosts))}
+            <div hidden=move || !none()>
+                {empty("No hosts yet. A host appears here after its approval and its first report.")}
+            </div>
+            <div hidden=none>{table(hosts)}</div>
             <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
             <ListCurl path="/operator/inventory" label="Hosts with curl"/>
         </section>
     }
 }
 
-fn table(hosts: &[InventoryHost]) -> AnyView {
-    let rows: Vec<AnyView> = hosts.iter().map(host_row).collect();
-    table_of("Hosts", &[("Host", ""), ("Boards", ""), ("Versions", ""), ("Last report", "")], rows)
+/// Returns the table. The row of a host stays the same after a refresh.
+fn table(hosts: RwSignal<Vec<InventoryHost>>) -> AnyView {
+    let nodes = move || hosts.with(|hosts| hosts.iter().map(|host| host.node).collect::<Vec<NodeId>>());
+    let find = move |node: NodeId| hosts.with(|hosts| hosts.iter().find(|host| host.node == node).cloned());
+    let one = move |node: NodeId| {
+        // The time of the report alone changes often.
+        let host = Memo::new(move |_| find(node).map(|host| InventoryHost { last_seen_at: None, ..host }));
+        let seen = Memo::new(move |_| find(node).and_then(|host| host.last_seen_at));
+        let cells = move || host.with(|host| host.as_ref().map(host_cells));
+        let text =
+            move || seen.get().map_or_else(|| "never".into_any(), |at| view! { <When at=at/> }.into_any());
+        view! {
+            <tr role="row">
+                {cells}
+                <td role="cell" class="nowrap" data-label="Last report">{text}</td>
+            </tr>
+        }
+    };
+    let rows = view! { <For each=nodes key=|node: &NodeId| *node children=one/> }.into_any();
+    live_table("Hosts", &[("Host", ""), ("Boards", ""), ("Versions", ""), ("Last report", "")], rows)
 }
 
 /// Returns the value of most hosts for a different fact: `most hosts with H100-80GB: 550`.
@@ -112,7 +156,8 @@ fn difference_text(host: &InventoryHost, fact: &str) -> Option<String> {
     Some(format!("most hosts with {}: {}", different.model, different.usual))
 }
 
-fn host_row(host: &InventoryHost) -> AnyView {
+/// Returns the cells of a host before the time of its report.
+fn host_cells(host: &InventoryHost) -> AnyView {
     let boards: Vec<String> = host.boards.iter().map(|(model, n)| format!("{n} × {model}")).collect();
     let boards = if boards.is_empty() { "none".to_owned() } else { boards.join(", ") };
     let fact = |(name, value): (&String, &String)| {
@@ -127,17 +172,10 @@ fn host_row(host: &InventoryHost) -> AnyView {
     };
     let facts: Vec<AnyView> = host.facts.iter().map(fact).collect();
     let name = host.name.clone();
-    let seen = match host.last_seen_at {
-        Some(at) => view! { <When at=at/> }.into_any(),
-        None => "never".into_any(),
-    };
     view! {
-        <tr role="row">
-            <th role="rowheader" scope="row">{name}</th>
-            <td role="cell" data-label="Boards">{boards}</td>
-            <td role="cell" data-label="Versions"><span class="tags">{facts}</span></td>
-            <td role="cell" class="nowrap" data-label="Last report">{seen}</td>
-        </tr>
+        <th role="rowheader" scope="row">{name}</th>
+        <td role="cell" data-label="Boards">{boards}</td>
+        <td role="cell" data-label="Versions"><span class="tags">{facts}</span></td>
     }
     .into_any()
 }
@@ -156,8 +194,43 @@ pub(super) fn allocated_text(rack: &Rack) -> String {
     }
 }
 
-fn rack_row(rack: &Rack, remove: impl Fn(String) + 'static, ready: ReadSignal<bool>, call: Call) -> AnyView {
-    let name = rack.name.clone();
+/// Returns the row of a rack. It stays the same after a refresh, so its button keeps the focus.
+fn rack_row(
+    (name, has_budget): (String, bool),
+    racks: RwSignal<Vec<Rack>>,
+    remove: impl Fn(String) + 'static,
+    ready: ReadSignal<bool>,
+    call: Call,
+) -> AnyView {
+    let this = name.clone();
+    let rack = Memo::new(move |_| racks.with(|racks| racks.iter().find(|rack| rack.name == this).cloned()));
+    let cells = move || rack.with(|rack| rack.as_ref().map(rack_cells));
+    let button = (has_budget && may(OperatorRight::ManageFleet)).then(|| {
+        let (label, this) = (format!("Remove budget of {name}"), name.clone());
+        view! {
+            <button
+                class="btn btn--small"
+                type="button"
+                aria-label=label
+                disabled=move || !ready.get() || call.pending.get()
+                on:click=move |_| remove(this.clone())
+            >
+                "Remove budget"
+            </button>
+        }
+    });
+    view! {
+        <tr role="row">
+            <th role="rowheader" scope="row">{name}</th>
+            {cells}
+            <td role="cell" class="table__actions">{button}</td>
+        </tr>
+    }
+    .into_any()
+}
+
+/// Returns the cells of a rack between its name and its button.
+fn rack_cells(rack: &Rack) -> AnyView {
     let boards = format!(
         "{} in {}",
         counted(usize::try_from(rack.boards).unwrap_or(0), "board", "boards"),
@@ -182,30 +255,11 @@ fn rack_row(rack: &Rack, remove: impl Fn(String) + 'static, ready: ReadSignal<bo
         let text = format!("500 W for each of {}", counted(unknown, "unknown board", "unknown boards"));
         view! { <span class="table__sub">{text}</span> }
     });
-    let removable = rack.budget_watts.is_some() && may(OperatorRight::ManageFleet);
-    let button = removable.then(|| {
-        let (label, this) = (format!("Remove budget of {name}"), name.clone());
-        view! {
-            <button
-                class="btn btn--small"
-                type="button"
-                aria-label=label
-                disabled=move || !ready.get() || call.pending.get()
-                on:click=move |_| remove(this.clone())
-            >
-                "Remove budget"
-            </button>
-        }
-    });
     view! {
-        <tr role="row">
-            <th role="rowheader" scope="row">{name}</th>
-            <td role="cell" data-label="Boards">{boards}{unused}</td>
-            <td role="cell" class="num" data-label="Measured power">{measured}{unread}</td>
-            <td role="cell" class="num" data-label="Allocated power">{allocated_text(rack)}{over}{unknown}</td>
-            <td role="cell" class="num" data-label="Maximum power">{kilowatts(rack.most_watts as f64)}</td>
-            <td role="cell" class="table__actions">{button}</td>
-        </tr>
+        <td role="cell" data-label="Boards">{boards}{unused}</td>
+        <td role="cell" class="num" data-label="Measured power">{measured}{unread}</td>
+        <td role="cell" class="num" data-label="Allocated power">{allocated_text(rack)}{over}{unknown}</td>
+        <td role="cell" class="num" data-label="Maximum power">{kilowatts(rack.most_watts as f64)}</td>
     }
     .into_any()
 }
@@ -220,6 +274,17 @@ fn Racks(racks: Vec<Rack>) -> impl IntoView {
     let reload = move || {
         refresh.run(api::operations::racks(), move |fresh: berth_types::Page<Rack>| racks.set(fresh.items))
     };
+    every_visible(10_000, move || {
+        let (before, fresh) = (racks.get_untracked(), api::operations::racks());
+        spawn_local(async move {
+            // The next round repeats a failed request. A list that was read meanwhile is newer.
+            if let Ok(fresh) = fresh.await
+                && racks.try_get_untracked() == Some(before)
+            {
+                replace(racks, fresh.items);
+            }
+        });
+    });
     let remove = move |rack: String| {
         call.run(api::operations::unset_rack(&rack), move |()| reload());
     };
@@ -241,11 +306,10 @@ fn Racks(racks: Vec<Rack>) -> impl IntoView {
             reload();
         });
     };
-    let rows = move || {
-        racks.with(|racks| {
-            racks.iter().map(|rack| rack_row(rack, remove, ready, call)).collect::<Vec<AnyView>>()
-        })
-    };
+    let key = |rack: &Rack| (rack.name.clone(), rack.budget_watts.is_some());
+    let keys = move || racks.with(|racks| racks.iter().map(key).collect::<Vec<(String, bool)>>());
+    let row = move |key: (String, bool)| rack_row(key, racks, remove, ready, call);
+    let rows = view! { <For each=keys key=|key: &(String, bool)| key.clone() children=row/> };
     let none = move || racks.with(Vec::is_empty);
     let blocked = !may(OperatorRight::ManageFleet);
     view! {

@@ -5,6 +5,7 @@ use std::future::Future;
 use berth_types::operators::OperatorRight;
 use berth_types::portal::{Accent, Logo, PortalSettings};
 use berth_types::sso::ClaimedDomains;
+use futures::try_join;
 use leptos::prelude::*;
 use leptos_router::hooks::use_query_map;
 
@@ -16,7 +17,6 @@ use super::sso_domains::SsoDomains;
 use super::{guarded, is_operator, may};
 use crate::api;
 use crate::api::Answer;
-use crate::identity::use_identity;
 use crate::session::Page;
 use crate::ui::*;
 
@@ -35,9 +35,18 @@ fn load_domains(text: String) -> impl Future<Output = Answer<(String, ClaimedDom
     async move { Ok((text, domains.await?)) }
 }
 
+/// Loads the settings and the logo. The identity of the open page has the logo of its first load.
+fn load() -> impl Future<Output = Answer<(PortalSettings, Option<Logo>)>> + Send + 'static {
+    let (settings, identity) = (api::portal::settings(), api::portal::identity());
+    async move {
+        let (settings, identity) = try_join!(settings, identity)?;
+        Ok((settings, identity.logo))
+    }
+}
+
 #[component]
 fn Settings() -> impl IntoView {
-    let data: Resource<Answer<PortalSettings>> = Resource::new(|| (), |()| api::portal::settings());
+    let data: Resource<Answer<(PortalSettings, Option<Logo>)>> = Resource::new(|| (), |()| load());
     let query = use_query_map();
     let text = Memo::new(move |_| {
         query.with(|query| query.get("domain").map(|text| text.trim().to_owned()).unwrap_or_default())
@@ -48,7 +57,6 @@ fn Settings() -> impl IntoView {
             Resource::new(move || text.get(), load_domains);
         answer_view(domains, |(text, domains)| view! { <SsoDomains domains=domains text=text/> }.into_any())
     });
-    let logo = use_identity().logo;
     view! {
         <Page title="Portal settings".to_owned()>
             <p class="page__lead">
@@ -56,11 +64,9 @@ fn Settings() -> impl IntoView {
             </p>
             {guarded(
                 OperatorRight::ManagePortal,
-                view! {
-                    {answer_view(data, |settings| view! { <SettingsForm settings=settings/> }.into_any())}
-                    <LogoForm logo=logo/>
-                }
-                .into_any(),
+                answer_view(data, |(settings, logo)| {
+                    view! { <SettingsForm settings=settings/> <LogoForm logo=logo/> }.into_any()
+                }),
             )}
             {domains}
         </Page>

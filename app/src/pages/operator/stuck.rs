@@ -16,6 +16,7 @@ use super::super::parts::{Call, every_visible};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
+use crate::api::escape::escaped;
 use crate::session::Page;
 use crate::ui::*;
 
@@ -98,7 +99,9 @@ fn table(stuck: &[Stuck]) -> AnyView {
 fn remedy_link(stuck: &Stuck) -> (String, &'static str) {
     match stuck.help {
         StuckHelp::StopJob => (format!("/operator/jobs?org={}&node={}", stuck.org, stuck.node), "Show jobs"),
-        StuckHelp::SeeNode | StuckHelp::DrainNode => ("/operator/nodes".to_owned(), "Show nodes"),
+        StuckHelp::SeeNode | StuckHelp::DrainNode => {
+            (format!("/operator/nodes?name={}", escaped(&stuck.node_name)), "Show node")
+        }
         StuckHelp::ResetBoard => (format!("/operator/nodes/{}", stuck.node), "Show boards"),
     }
 }
@@ -124,4 +127,23 @@ fn row(stuck: &Stuck) -> AnyView {
         </tr>
     }
     .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remedy_leads_to_the_node() {
+        let path = |help: &str| {
+            let stuck = serde_json::json!({
+                "job": "job_00000000000000000000000001", "job_name": "a", "org": "org_00000000000000000000000001",
+                "org_name": "b", "state": "running", "attempt": 1, "node": "node_00000000000000000000000001",
+                "node_name": "pier 9+", "cause": "node_silent", "help": help, "since": "2026-03-01T09:00:00Z",
+            });
+            remedy_link(&serde_json::from_value(stuck).unwrap()).0
+        };
+        assert_eq!(["see_node", "drain_node"].map(path), ["/operator/nodes?name=pier%209%2B"; 2]);
+        assert_eq!(path("reset_board"), "/operator/nodes/node_00000000000000000000000001");
+    }
 }

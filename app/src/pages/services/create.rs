@@ -21,7 +21,7 @@ use super::super::parts::{Call, CallProblem, FormKey, Submit, focus_soon, origin
 use super::draft::{Program, RevisionDraft, ScalingDraft, ServiceDraft, local_problem};
 use super::form::{
     Choices, JobSection, OfferingFields, ReplicaSection, RevisionForm, RolloutSection, ScalingFields,
-    ScalingForm, ScriptFields, errors_within,
+    ScalingForm, ScriptFields,
 };
 use super::model_fields::{ModelFields, ModelForm, model_rows};
 use super::no_offerings;
@@ -376,7 +376,7 @@ fn RequestSection(fields: Fields, call: Call) -> impl IntoView {
                 kind="text"
                 value=fields.hosts
                 hint=Some("Comma-separated, at most 8, such as chat.example.org. Each needs a TXT record that the page of the service shows. An operator points the names to the gateways.".to_owned())
-                error=errors_within(call, "/hosts")
+                error=call.list_field("/hosts")
             />
         </FormSection>
     }

@@ -2,7 +2,6 @@
 
 use berth_service_types::revisions::ReplicaProtocol;
 use berth_types::offerings::Offering;
-use berth_types::problems::FieldError as Wrong;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
@@ -50,23 +49,6 @@ pub const REVISION_FIELDS: &[&str] = &[
     "/volumes",
     "/labels",
 ];
-
-/// Returns the errors of a field and of its parts as one text.
-pub fn errors_within(call: Call, field: &'static str) -> Signal<Option<String>> {
-    Signal::derive(move || {
-        call.problem.with(|problem| {
-            let errors = problem.iter().flat_map(|problem| &problem.errors);
-            let inside = errors.filter(|error| {
-                error.pointer.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            });
-            let text = |error: &Wrong| {
-                if error.pointer == field { error.detail.clone() } else { labelled_error(error) }
-            };
-            let texts: Vec<String> = inside.map(text).collect();
-            (!texts.is_empty()).then(|| texts.join(" "))
-        })
-    })
-}
 
 /// The signals of the rule for the number of replicas.
 #[derive(Clone, Copy)]
@@ -398,7 +380,7 @@ pub fn RolloutSection(
                 kind="text"
                 value=form.canary
                 hint=Some("Percentages of the requests, such as 10, 50. The revision gets them step by step and returns to 0 if it is worse. Empty: all requests as soon as it is ready.".to_owned())
-                error=errors_within(call, "/canary_percent")
+                error=call.list_field("/canary_percent")
             />
             <TextField
                 label="Note"

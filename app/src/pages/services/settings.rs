@@ -10,7 +10,6 @@ use super::super::dialog_form::DialogForm;
 use super::super::launch::rows::{PairSignals, Rows};
 use super::super::parts::{Call, CallProblem};
 use super::draft::{filled_models, number, parse_models, words};
-use super::form::errors_within;
 use super::model_fields::model_rows;
 use super::state::LiveService;
 use crate::api;
@@ -205,7 +204,7 @@ fn CallerFields(fields: Fields, call: Call) -> impl IntoView {
             kind="text"
             value=fields.hosts
             hint=Some("Comma-separated, at most 8, such as chat.example.org. Each needs a TXT record that the page of the service shows. An operator points the names to the gateways.".to_owned())
-            error=errors_within(call, "/hosts")
+            error=call.list_field("/hosts")
         />
     }
 }

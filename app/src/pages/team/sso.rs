@@ -206,7 +206,7 @@ fn SsoForm(org: OrgId, fields: Fields) -> impl IntoView {
                 kind="text"
                 value=fields.domains
                 hint=Some("Domains of e-mail addresses, separated by commas.".to_owned())
-                error=call.field("/domains")
+                error=call.list_field("/domains")
             />
             <RoleFields fields=fields call=call wrong_roles=wrong_roles/>
             <Choice
@@ -229,7 +229,7 @@ fn SsoForm(org: OrgId, fields: Fields) -> impl IntoView {
 /// The roles by group, and the role without a group.
 #[component]
 fn RoleFields(fields: Fields, call: Call, wrong_roles: RwSignal<Option<String>>) -> impl IntoView {
-    let by_portal = call.field("/roles");
+    let by_portal = call.list_field("/roles");
     let error = Signal::derive(move || wrong_roles.get().or_else(|| by_portal.get()));
     let options = std::iter::once(None)
         .chain(Role::ALL.into_iter().map(Some))

@@ -77,16 +77,6 @@ impl Draft {
     }
 }
 
-/// Returns the first error of a field or of a part of it.
-fn first_error(call: Call, field: &'static str) -> Signal<Option<String>> {
-    Signal::derive(move || {
-        call.problem.with(|problem| {
-            let mut errors = problem.iter().flat_map(|problem| &problem.errors);
-            errors.find(|error| error.pointer.starts_with(field)).map(|error| error.detail.clone())
-        })
-    })
-}
-
 /// The name, the owner and the limits of a new token.
 #[component]
 pub(super) fn NewTokenForm(
@@ -146,7 +136,7 @@ pub(super) fn NewTokenForm(
                 </div>
                 <ExpiryField days=draft.days error=call.field("/expires_at")/>
             </div>
-            <ScopeFields choice=draft.choice error=first_error(call, "/scopes")/>
+            <ScopeFields choice=draft.choice error=call.list_field("/scopes")/>
             <TextArea
                 label="Networks"
                 id="token-networks"
@@ -155,7 +145,7 @@ pub(super) fn NewTokenForm(
                 mono=true
                 value=draft.networks
                 hint="Optional, at most 16, such as 192.0.2.0/24 or 2001:db8::/32. Requests from other addresses are refused."
-                error=first_error(call, "/networks")
+                error=call.list_field("/networks")
             />
         </CardForm>
     }

@@ -110,7 +110,7 @@ pub fn WebhookForm(
             <fieldset class="field field--wide" aria-describedby="webhook-kinds-error">
                 <legend class="field__label">"Events"</legend>
                 <div class="pairs">{KINDS.map(checkbox).into_iter().collect_view()}</div>
-                <FieldError id="webhook-kinds-error" error=call.field("/kinds")/>
+                <FieldError id="webhook-kinds-error" error=call.list_field("/kinds")/>
             </fieldset>
             <Field
                 label="Other events"

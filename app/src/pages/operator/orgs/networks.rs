@@ -50,16 +50,6 @@ fn ranges(text: &str) -> Vec<String> {
     words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// The first error of the ranges or of one of them.
-fn ranges_error(call: Call) -> Signal<Option<String>> {
-    Signal::derive(move || {
-        call.problem.with(|problem| {
-            let mut errors = problem.iter().flat_map(|problem| &problem.errors);
-            errors.find(|error| error.pointer.starts_with("/ranges")).map(|error| error.detail.clone())
-        })
-    })
-}
-
 /// The list of all named networks, with its form.
 #[component]
 pub fn NetworksSection(
@@ -169,7 +159,7 @@ fn NetworkForm(state: SectionState) -> impl IntoView {
                 mono=true
                 value=text
                 hint="One a line, such as 10.8.0.0/16 or fd00:8::/32. At most 32 of each version of IP."
-                error=ranges_error(call)
+                error=call.list_field("/ranges")
             />
         </CardForm>
     }
