@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 use berth_access::ports;
-use berth_foundation::Settings;
+use berth_foundation::{Settings, replica_tokens};
 
 use crate::connections;
 use crate::portal::Portal;
@@ -31,6 +31,22 @@ fn is_proxy_untrusted(settings: &Settings) -> bool {
     settings.public_url.starts_with("https://") && settings.trusted_proxies.networks.is_empty()
 }
 
+/// Seals all values again with the present key. Returns the numbers of sealed and of unreadable ones.
+///
+/// # Errors
+/// The key file is missing and values need it, or the database or a key file cannot be read or written.
+pub async fn reseal(portal: &Portal) -> Result<(usize, usize), String> {
+    portal.secrets.check_key_file().await?;
+    portal.factors.check_key_file().await?;
+    portal.sso.providers.check_key_file().await?;
+    replica_tokens::check_key_file(&portal.context).await?;
+    let (roots, lost_roots) = replica_tokens::reseal(&portal.context).await?;
+    let found = portal.secrets.reseal_secrets().await?;
+    let (apps, lost_apps) = portal.factors.reseal().await?;
+    let (clients, lost_clients) = portal.sso.providers.reseal().await?;
+    Ok((roots + found.done + apps + clients, lost_roots + found.unreadable + lost_apps + lost_clients))
+}
+
 /// Serves browsers and scripts on `listener` and workers on `worker_listener` until `stopped` resolves.
 /// Prints the addresses of the listeners, and the setup token while no operator exists.
 ///
@@ -51,11 +67,7 @@ pub async fn serve(
             "--public-url is https and no proxy is trusted: all people have the address of the proxy and share one limit of sign-ins and connections; --trusted-proxies gives the networks of the proxies"
         );
     }
-    portal.factors.check_key_file().await?;
-    portal.sso.providers.check_key_file().await?;
-    portal.secrets.reseal_secrets().await?;
-    portal.factors.reseal().await?;
-    portal.sso.providers.reseal().await?;
+    reseal(&portal).await?;
     let at = listener.local_addr().map_err(|e| e.to_string())?;
     let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
     print_line(&format!("Berth listens on http://{at}"));

@@ -7,6 +7,7 @@ use berth_foundation::Settings;
 use berth_foundation::clock::SystemClock;
 use berth_server::arguments::Store;
 use berth_server::portal::Portal;
+use berth_server::serve::reseal;
 use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
 
@@ -22,19 +23,12 @@ pub async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
         ..Settings::default()
     };
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng())?;
-    portal.factors.check_key_file().await?;
-    portal.sso.providers.check_key_file().await?;
-    let found = portal.secrets.reseal_secrets().await?;
-    let (apps, unreadable_apps) = portal.factors.reseal().await?;
-    let (clients, unreadable_clients) = portal.sso.providers.reseal().await?;
-    println!(
-        "Secrets, webhooks, authenticator apps and single sign-on sealed again: {}",
-        found.done + apps + clients
-    );
-    match found.unreadable + unreadable_apps + unreadable_clients {
+    let (done, unreadable) = reseal(&portal).await?;
+    println!("Values sealed again: {done}");
+    match unreadable {
         0 => Ok(()),
         n => Err(format!(
-            "{n} secrets, webhooks, authenticator apps or clients of single sign-on are damaged, or sealed with a missing key; the log above names them. \
+            "{n} values are damaged, or sealed with a missing key; the log above names them. \
              Give the missing keys with --secrets-old-key-files"
         )),
     }

@@ -68,6 +68,11 @@ fn random<const N: usize>() -> Result<[u8; N], EnvelopeError> {
     Ok(bytes)
 }
 
+/// A new random key of 32 bytes in base64.
+pub fn new_key() -> Result<String, EnvelopeError> {
+    random::<KEY>().map(|key| STANDARD.encode(key))
+}
+
 /// A key with its cipher.
 struct SealingKey {
     /// Derived from the key by a hash, so it does not reveal the key.
@@ -85,6 +90,11 @@ impl SealingKey {
         sha.update(key);
         let id = sha.finalize().get(..8).map(hex::encode)?;
         Some(Self { id, cipher, root: hmac::Key::new(hmac::HMAC_SHA256, key) })
+    }
+
+    /// The key for one purpose alone.
+    fn derive(&self, purpose: &str) -> hmac::Tag {
+        hmac::sign(&self.root, purpose.as_bytes())
     }
 
     /// Parses the contents of a key file: 32 bytes in base64.
@@ -145,7 +155,7 @@ impl Keys {
     /// A file cannot be read or created, or has no key.
     pub fn open(file: &Path, former: &[PathBuf]) -> Result<Self, String> {
         let text = keyfile::find_or_make(file, || {
-            random::<KEY>().map(|key| format!("{}\n", STANDARD.encode(key))).map_err(|e| e.to_string())
+            new_key().map(|key| format!("{key}\n")).map_err(|e| e.to_string())
         })?;
         Ok(Self { present: SealingKey::parse(&text, file)?, former: Self::read_former(former)? })
     }
@@ -189,10 +199,20 @@ impl Keys {
         encrypt(&self.present.cipher, key, &context.associated_data("key"))
     }
 
-    /// The HMAC-SHA-256 of a text. Its key is derived from the present key for this purpose alone.
-    pub fn sign(&self, purpose: &str, text: &str) -> hmac::Tag {
-        let derived = hmac::sign(&self.present.root, purpose.as_bytes());
-        hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()), text.as_bytes())
+    /// A key for one purpose alone, derived from the present key by HMAC-SHA-256.
+    pub fn derive(&self, purpose: &str) -> hmac::Tag {
+        self.present.derive(purpose)
+    }
+
+    /// The same from the key with which the portal ran last. That is the present key, unless only a former one sealed these
+    /// texts. Without any text it is the first former key for a present key that is new.
+    pub fn derive_last(&self, purpose: &str, sealed: &[String], is_new: bool) -> hmac::Tag {
+        let has_sealed = |key: &&SealingKey| {
+            sealed.iter().any(|text| split_sealed(text).is_some_and(|(id, ..)| id == key.id))
+        };
+        let found = std::iter::once(&self.present).chain(&self.former).find(has_sealed);
+        let last = found.or_else(|| self.former.first().filter(|_| is_new));
+        last.unwrap_or(&self.present).derive(purpose)
     }
 
     /// Seals a text for one context.
@@ -271,13 +291,42 @@ mod tests {
     }
 
     #[test]
-    fn each_purpose_has_signatures_of_its_own() {
+    fn each_purpose_has_a_key_of_its_own() {
         let keys = Keys { present: SealingKey::from_bytes(&[7; KEY]).unwrap(), former: Vec::new() };
+        let signed = |keys: &Keys, purpose: &str| {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, keys.derive(purpose).as_ref());
+            hex::encode(hmac::sign(&key, b"job_1|1|0"))
+        };
         // By the module hmac of Python.
         let expected = "756ff868fdac78c9a422525555348bbe88b9b4740e4233ded34a7980eea1210d";
-        assert_eq!(hex::encode(keys.sign("berth replica token 1", "job_1|1|0")), expected);
-        assert_ne!(hex::encode(keys.sign("berth replica token 2", "job_1|1|0")), expected);
-        assert_ne!(hex::encode(self::keys().sign("berth replica token 1", "job_1|1|0")), expected);
+        assert_eq!(signed(&keys, "berth replica token 1"), expected);
+        assert_ne!(signed(&keys, "berth replica token 2"), expected);
+        assert_ne!(signed(&self::keys(), "berth replica token 1"), expected);
+    }
+
+    #[test]
+    fn the_last_key_is_the_one_that_sealed_the_texts() {
+        let key = |byte: u8| SealingKey::from_bytes(&[byte; KEY]).unwrap();
+        let sealed_by = |byte: u8| {
+            let keys = Keys { present: key(byte), former: Vec::new() };
+            keys.seal(&CONTEXT, "hf_0123456789").unwrap()
+        };
+        let keys = Keys { present: key(1), former: vec![key(2), key(3)] };
+        let last = |sealed: &[String], is_new: bool| keys.derive_last("a purpose", sealed, is_new);
+        for (sealed, is_new, expected) in [
+            (vec![], false, 1),
+            (vec![], true, 2),
+            (vec![sealed_by(3)], true, 3),
+            (vec![sealed_by(3)], false, 3),
+            (vec![sealed_by(3), sealed_by(1)], false, 1),
+            (vec![sealed_by(4)], false, 1),
+            (vec!["whsec_not_sealed".to_owned()], true, 2),
+        ] {
+            let expected = key(expected).derive("a purpose");
+            assert_eq!(last(&sealed, is_new).as_ref(), expected.as_ref(), "{sealed:?} {is_new}");
+        }
+        let only = Keys { present: key(1), former: Vec::new() };
+        assert_eq!(only.derive_last("a purpose", &[], true).as_ref(), only.derive("a purpose").as_ref());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The inputs of a start from the storage: secrets, volumes, artifacts and the checkpoint.
 
 use berth_foundation::Context;
-use berth_foundation::replica_tokens::{replica_token, replica_token_hash};
+use berth_foundation::replica_tokens::{TokenRoot, replica_token_hash};
 use berth_storage::start_inputs::{CheckpointDir, RestoredCheckpoint, StartCheckpoint, StartInputError};
 use berth_storage::{Files, Secrets, VolumeUses};
 use berth_store::attempts::StoredOpenRank;
@@ -67,7 +67,7 @@ pub(crate) async fn add_replica(
     start.env.insert("PORT".to_owned(), terms.port.to_string());
     let keys = context.keys().map_err(StoreError::Engine)?;
     let attempt = u32::try_from(row.number).unwrap_or(0);
-    let token = replica_token(&keys, row.job_id, attempt, 0);
+    let token = TokenRoot::find(tx, &keys).await?.token(row.job_id, attempt, 0);
     start.replica = Some(RankReplica {
         port: terms.port,
         http2: terms.http2,

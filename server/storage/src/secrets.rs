@@ -350,24 +350,35 @@ impl Secrets {
             .ok()
     }
 
+    /// Checks that the missing key file is not needed. To be called before anything creates the file.
+    ///
+    /// # Errors
+    /// The file is missing, and there are secrets that only its key opens.
+    pub async fn check_key_file(&self) -> Result<(), String> {
+        let file = self.context.settings.secrets_key_file();
+        if file.exists() {
+            return Ok(());
+        }
+        let (secrets, hooks) = self.sealed().await.map_err(|e| e.to_string())?;
+        let secrets = secrets.into_iter().map(|row| row.sealed);
+        let all: Vec<String> = secrets.chain(hooks.into_iter().map(|row| row.secret)).collect();
+        if Keys::can_open_all(&self.context.settings.secrets_old_keys, &all)? {
+            return Ok(());
+        }
+        Err(format!(
+            "{} is missing, and stored secrets need its key. Restore the file. If it is lost, create a new key there (openssl rand -base64 32) and set the secrets and webhooks again",
+            file.display()
+        ))
+    }
+
     /// Loads or creates the key and seals with it all secrets and webhooks that are not sealed with it yet.
     /// To be called at the start, before the portal serves requests.
     ///
     /// # Errors
     /// The key file is missing and there are secrets that only its key opens.
     pub async fn reseal_secrets(&self) -> Result<Resealed, String> {
+        self.check_key_file().await?;
         let (secrets, hooks) = self.sealed().await.map_err(|e| e.to_string())?;
-        let file = self.context.settings.secrets_key_file();
-        if !file.exists() {
-            let all = secrets.iter().map(|row| row.sealed.clone());
-            let all: Vec<String> = all.chain(hooks.iter().map(|row| row.secret.clone())).collect();
-            if !Keys::can_open_all(&self.context.settings.secrets_old_keys, &all)? {
-                return Err(format!(
-                    "{} is missing, and stored secrets need its key. Restore the file. If it is lost, create a new key there (openssl rand -base64 32) and set the secrets and webhooks again",
-                    file.display()
-                ));
-            }
-        }
         let keys = self.context.keys()?;
         let mut counts = Resealed::default();
         for row in secrets {

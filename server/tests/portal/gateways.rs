@@ -148,7 +148,7 @@ async fn poll(t: &TestPortal, token: &str, after: u64, wait_s: u64) -> (u16, Hea
 }
 
 /// The number of the snapshot after another one.
-async fn poll_number(t: &TestPortal, token: &str, after: u64) -> (u64, Value) {
+pub async fn poll_number(t: &TestPortal, token: &str, after: u64) -> (u64, Value) {
     let (status, _, body) = poll(t, token, after, 20).await;
     assert_eq!(status, 200, "{body}");
     (body["number"].as_u64().unwrap(), body)

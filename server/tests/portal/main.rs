@@ -110,6 +110,7 @@ mod promises;
 mod queue;
 mod quotas;
 mod rdma;
+mod replica_keys;
 mod reservations;
 mod reserved_jobs;
 mod reserved_time;

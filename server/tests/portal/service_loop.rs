@@ -10,7 +10,7 @@ use crate::operations::{items, job, schedule_all};
 use crate::prepared_data::{PreparedData, serve_on_free_port, wait_for_kill};
 use crate::process::eventually;
 use berth_foundation::Settings;
-use berth_foundation::replica_tokens::{replica_token, replica_token_hash};
+use berth_foundation::replica_tokens::{TokenRoot, replica_token_hash};
 use berth_jobs::assignments::RankStart;
 use berth_jobs::reports::{AttemptPhase as Phase, AttemptReport};
 use berth_serving::reports::ServiceLoad;
@@ -97,7 +97,7 @@ impl IdlePortal {
         self.report_replica(id, AttemptReport { exit_code, log_bytes, began: true, ..new }).await;
     }
 
-    async fn start(&self, id: JobId) -> RankStart {
+    pub async fn start(&self, id: JobId) -> RankStart {
         let ranks = self.t.portal.attempts.desired(self.node_of(id).await).await.unwrap();
         ranks.into_iter().find(|rank| rank.job == id).unwrap().start.unwrap()
     }
@@ -151,8 +151,8 @@ async fn a_replica_is_a_job_that_makes_its_service_ready() {
         let given = start.replica.unwrap();
         assert_eq!((given.port, given.readiness_path.as_str()), (8_000, "/health"), "{engine}");
         assert!(given.http2, "{engine}");
-        let keys = setup.t.portal.context.keys().unwrap();
-        assert_eq!(given.token_sha256, replica_token_hash(&replica_token(&keys, replica, 1, 0)), "{engine}");
+        let root = TokenRoot::derived(&setup.t.portal.context.keys().unwrap());
+        assert_eq!(given.token_sha256, replica_token_hash(&root.token(replica, 1, 0)), "{engine}");
         assert!(given.max_connections >= 4, "{engine}");
 
         for (ready, state) in [(false, "waking"), (true, "ready"), (false, "waking"), (true, "ready")] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use berth_foundation::replica_tokens::replica_token;
+use berth_foundation::replica_tokens::TokenRoot;
 use berth_rest::Disconnect;
 use berth_serving::snapshot::{Key, MAX_SNAPSHOT_BYTES, Service, Snapshot};
 use berth_store as store;
@@ -114,8 +114,12 @@ impl GatewaySync {
         }
         let number = self.next_number(&mut builder, now).await.map_err(|e| e.to_string())?;
         let (keys, authority) = (self.context.keys()?, self.enrolment.authority()?.certificate_pem());
+        let root = {
+            let mut conn = self.context.db.read().await.map_err(|e| e.to_string())?;
+            TokenRoot::find(&mut conn.tx(), &keys).await.map_err(|e| e.to_string())?
+        };
         let built = tokio::task::spawn_blocking(move || {
-            let token = |job: JobId, attempt: u32| replica_token(&keys, job, attempt, 0);
+            let token = |job: JobId, attempt: u32| root.token(job, attempt, 0);
             let snapshot = contents::build(&rows, Frame { number, now, authority, token: &token });
             publish(&snapshot, &rows.replicas).map(|published| (published, rows))
         });

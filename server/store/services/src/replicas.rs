@@ -108,6 +108,12 @@ pub async fn list_ids(
     Ok(rows.into_iter().map(|(id,)| id).collect())
 }
 
+/// Returns true if a replica has not ended.
+pub async fn any_open(tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+    let sql = "SELECT job_id FROM service_replicas WHERE ended_at IS NULL LIMIT 1";
+    Ok(find!(tx, (JobId,), sql)?.is_some())
+}
+
 /// Writes into the state of a service that a row of it cannot be read. Returns true if the state is new.
 pub async fn mark_unreadable(tx: &mut Tx<'_>, service: ServiceId, detail: &str) -> Result<bool, StoreError> {
     let sql = "UPDATE services SET state = 'degraded', detail = $2 \
