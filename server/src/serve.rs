@@ -44,7 +44,9 @@ pub async fn reseal(portal: &Portal) -> Result<(usize, usize), String> {
     let found = portal.secrets.reseal_secrets().await?;
     let (apps, lost_apps) = portal.factors.reseal().await?;
     let (clients, lost_clients) = portal.sso.providers.reseal().await?;
-    Ok((roots + found.done + apps + clients, lost_roots + found.unreadable + lost_apps + lost_clients))
+    let (networks, lost_networks) = berth_gangs::networks::reseal(&portal.context).await?;
+    let lost = lost_roots + found.unreadable + lost_apps + lost_clients + lost_networks;
+    Ok((roots + found.done + apps + clients + networks, lost))
 }
 
 /// Serves browsers and scripts on `listener` and workers on `worker_listener` until `stopped` resolves.

@@ -44,6 +44,9 @@ pub(crate) const MAX_EMAIL_BYTES: usize = 254;
 const MAX_SECRET_CHARS: usize = 100;
 /// Precision of the recorded last use of a token.
 const LAST_USE_PRECISION_MS: i64 = 60_000;
+/// Seconds for which an organization without members keeps its billing details. The invoice of its last month comes
+/// before.
+const DETAILS_S: i64 = 40 * 86_400;
 /// The time of a proof that is never fresh.
 const NO_PROOF: Timestamp = Timestamp::from_micros(0);
 
@@ -454,15 +457,17 @@ impl Accounts {
         self.refusals.written().await;
     }
 
-    /// Deletes expired sessions and links in mails.
+    /// Deletes expired sessions, links in mails, and the billing details of organizations after their last invoice.
     pub async fn forget_old(&self) -> Result<(), StoreError> {
         let now = self.context.now();
         let idle_since = now.plus_seconds(-self.context.settings.session_idle_s);
+        let left_before = now.plus_seconds(-DETAILS_S);
         self.context
             .db
             .write(move |tx| {
                 async move {
                     store::people::forget_links(tx, now).await?;
+                    store::billing_details::forget_left(tx, left_before).await?;
                     store::accounts::forget_sessions(tx, now, idle_since).await?;
                     store::sso::forget_grants(tx).await
                 }

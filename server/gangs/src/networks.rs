@@ -16,6 +16,7 @@ use berth_store::{self as store, StoreError, Tx};
 use berth_types::gangs::GANG_PORTS;
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Failure, NewJob};
+use futures::FutureExt;
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use x25519_dalek::{PublicKey, StaticSecret};
@@ -170,6 +171,41 @@ fn open_seed(context: &Context, org: OrgId, row: &StoredGangNetwork) -> Result<S
     })?;
     let bytes = STANDARD.decode(text).map_err(|error| error.to_string())?;
     bytes.try_into().map_err(|_| "the seed has another length".to_owned())
+}
+
+/// Seals the seeds of all networks with the present key of the portal. Returns the numbers of sealed and of unreadable
+/// ones.
+///
+/// # Errors
+/// The database or the key file cannot be read.
+pub async fn reseal(context: &Context) -> Result<(usize, usize), String> {
+    let (mut done, mut unreadable) = (0, 0);
+    let rows = {
+        let mut conn = context.db.read().await.map_err(|e| e.to_string())?;
+        store::gangs::list_seeds(&mut conn.tx()).await.map_err(|e| e.to_string())?
+    };
+    if rows.is_empty() {
+        return Ok((done, unreadable));
+    }
+    let keys = context.keys()?;
+    for row in rows {
+        let attempt = (row.org_id, row.job_id, row.attempt);
+        match with_sealing_context(attempt, |context| keys.rewrap(context, &row.sealed)) {
+            Ok(None) => {}
+            Ok(Some(sealed)) => {
+                let updated = context.db.write(move |tx| {
+                    let (row, sealed) = (row.clone(), sealed.clone());
+                    async move { store::gangs::reseal(tx, &row, &sealed).await }.boxed()
+                });
+                done += usize::from(updated.await.map_err(|e| e.to_string())?);
+            }
+            Err(error) => {
+                tracing::error!(job = %row.job_id, %error, "the keys of a network between ranks cannot be opened");
+                unreadable += 1;
+            }
+        }
+    }
+    Ok((done, unreadable))
 }
 
 /// The 32 bytes for a purpose.

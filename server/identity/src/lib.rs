@@ -39,8 +39,6 @@ const MAX_LOGO_BYTES: usize = 64 << 10;
 const MAX_LOGO_CHARS: usize = MAX_LOGO_BYTES.div_ceil(3) * 4;
 /// Pixels of a logo's width and height.
 const MAX_LOGO_PX: u32 = 1_024;
-/// Gateways in the content security policy of the pages.
-const MAX_GATEWAYS: i64 = 32;
 /// Characters of an address.
 const MAX_URL_CHARS: usize = 2_048;
 
@@ -213,7 +211,7 @@ impl Identity {
             .map(|base64| StoredLogo::parse(&base64))
             .transpose()
             .map_err(|e| StoreError::corrupt("settings", LOGO, "value", e))?;
-        let gateways = store::services::addresses::list_gateway_urls(&mut tx, MAX_GATEWAYS).await?;
+        let gateways = store::services::addresses::list_gateway_urls(&mut tx).await?;
         Ok(Arc::new(Stored { settings, logo, gateways }))
     }
 

@@ -20,7 +20,7 @@ use crate::checks::is_name;
 use crate::gateways::{EndedBlocks, end_blocks, token_hash};
 use crate::hosts::owners::HostOwners;
 
-/// Gateways of the portal.
+/// Gateways of the portal. The content security policy of the pages has the addresses of all.
 const MAX_GATEWAYS: usize = 100;
 /// Seconds for which a gateway counts as present after a report.
 const PRESENT_S: i64 = 30;

@@ -2,6 +2,7 @@
 
 use berth_types::ids::OrgId;
 use berth_types::invoices::BillingDetails;
+use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
@@ -34,9 +35,16 @@ pub async fn find(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<BillingDetails>,
     Ok(list(tx, &[org]).await?.pop().map(|(_, details)| details))
 }
 
-/// Deletes the details of an organization.
-pub async fn delete(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
-    exec!(tx, "DELETE FROM billing_details WHERE org_id = $1", org).map(|_| ())
+/// Records that an organization has lost its last member.
+pub async fn set_left(tx: &mut Tx<'_>, org: OrgId, now: Timestamp) -> Result<(), StoreError> {
+    exec!(tx, "UPDATE billing_details SET left_at = $2 WHERE org_id = $1", org, now).map(|_| ())
+}
+
+/// Deletes the details of organizations that lost their last member before this time.
+pub async fn forget_left(tx: &mut Tx<'_>, before: Timestamp) -> Result<(), StoreError> {
+    let sql = "DELETE FROM billing_details WHERE left_at < $1 \
+               AND NOT EXISTS (SELECT 1 FROM members m WHERE m.org_id = billing_details.org_id)";
+    exec!(tx, sql, before).map(|_| ())
 }
 
 /// Sets the details of an organization.

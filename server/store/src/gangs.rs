@@ -1,6 +1,6 @@
 //! The networks of gangs: the number and the seed of the keys of each attempt on several nodes.
 
-use berth_types::ids::{JobId, NodeId};
+use berth_types::ids::{JobId, NodeId, OrgId};
 
 use super::{StoreError, Tx};
 
@@ -22,6 +22,15 @@ pub struct StoredGangNetwork {
     /// Unique among the networks of each node.
     pub number: i64,
     /// The seed of the keys of the ranks.
+    pub sealed: String,
+}
+
+/// The sealed seed of the network of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct StoredSeed {
+    pub org_id: OrgId,
+    pub job_id: JobId,
+    pub attempt: i64,
     pub sealed: String,
 }
 
@@ -53,6 +62,19 @@ pub async fn find(
 ) -> Result<Option<StoredGangNetwork>, StoreError> {
     let sql = "SELECT job_id, attempt, number, sealed FROM gang_networks WHERE job_id = $1 AND attempt = $2";
     find!(tx, StoredGangNetwork, sql, job, attempt)
+}
+
+/// Lists the seeds of all networks.
+pub async fn list_seeds(tx: &mut Tx<'_>) -> Result<Vec<StoredSeed>, StoreError> {
+    let sql = "SELECT j.org_id, g.job_id, g.attempt, g.sealed FROM gang_networks g JOIN jobs j ON j.id = g.job_id \
+               ORDER BY g.job_id, g.attempt";
+    list!(tx, StoredSeed, sql)
+}
+
+/// Replaces the sealed value of a seed. Returns true if the stored value was still that of `row`.
+pub async fn reseal(tx: &mut Tx<'_>, row: &StoredSeed, sealed: &str) -> Result<bool, StoreError> {
+    let sql = "UPDATE gang_networks SET sealed = $4 WHERE job_id = $1 AND attempt = $2 AND sealed = $3";
+    Ok(exec!(tx, sql, row.job_id, row.attempt, &row.sealed, sealed)? == 1)
 }
 
 /// Lists the numbers of the networks on a node.

@@ -35,6 +35,16 @@ impl TryFrom<String> for Channel {
     }
 }
 
+/// A part of the deliveries. Each part is sent beside the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeliveryPart {
+    Mails,
+    /// To webhooks without a failed try of a pending delivery.
+    Webhooks,
+    /// To the other webhooks.
+    FailingWebhooks,
+}
+
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct StoredWebhook {
     pub id: WebhookId,
@@ -217,18 +227,29 @@ pub async fn insert_delivery(
     exec!(tx, sql, id, notice, org, channel.name(), target, now).map(|_| ())
 }
 
-/// Lists the due deliveries, oldest first, with at most 8 of each organization, so an organization with dead
-/// receivers delays no other.
+/// Lists due deliveries of a part: the first one of each organization, then the second one of each, and so on. An
+/// organization begins with one delivery to each target. So neither a long queue of an organization nor that of a target
+/// delays another one by more than a delivery.
 pub async fn list_due_deliveries(
     tx: &mut Tx<'_>,
+    part: DeliveryPart,
     now: Timestamp,
     limit: i64,
 ) -> Result<Vec<StoredDelivery>, StoreError> {
     let sql = select_deliveries!(
-        "WHERE d.id IN (SELECT q.id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY org_id ORDER BY next_at, id) AS nth \
-         FROM deliveries WHERE state = 'pending' AND next_at <= $1) AS q WHERE q.nth <= 8) ORDER BY d.next_at, d.id LIMIT $2"
+        "JOIN (SELECT id, ROW_NUMBER() OVER (PARTITION BY org_id ORDER BY nth, tries, next_at, id) AS turn FROM \
+         (SELECT id, org_id, tries, next_at, \
+         ROW_NUMBER() OVER (PARTITION BY org_id, target ORDER BY tries DESC, next_at, id) AS nth FROM deliveries \
+         WHERE state = 'pending' AND next_at <= $1 AND channel = $2 AND ($2 = 'mail' OR (target IN \
+         (SELECT target FROM deliveries WHERE state = 'pending' AND tries > 0)) = $3)) AS t) AS q ON q.id = d.id \
+         ORDER BY q.turn, d.tries, d.next_at, d.id LIMIT $4"
     );
-    list!(tx, StoredDelivery, sql, now, limit)
+    let channel = match part {
+        DeliveryPart::Mails => Channel::Mail,
+        DeliveryPart::Webhooks | DeliveryPart::FailingWebhooks => Channel::Webhook,
+    };
+    let failing = part == DeliveryPart::FailingWebhooks;
+    list!(tx, StoredDelivery, sql, now, channel.name(), failing, limit)
 }
 
 /// Lists a page of the deliveries of a webhook by id, in `state` (`None`: in any).

@@ -1,12 +1,14 @@
 //! Tests of measured links between nodes: the expectation of a later attempt, the nodes of a bad link, and their release,
 //! on both databases.
 
-use crate::common::engines;
+use std::path::Path;
+
+use crate::common::{TestPortal, engines};
 use crate::idle_portal::{Equipment, IdlePortal, node};
 use crate::operations::{job, schedule_all, submit};
 use crate::rdma::port;
-use berth_foundation::Change;
-use berth_gangs::networks::{RankGang, RankRdmaCheck};
+use berth_foundation::{Change, Settings};
+use berth_gangs::networks::{RankGang, RankRdmaCheck, reseal};
 use berth_jobs::reports::{AttemptPhase, AttemptReport, LinkFigures, ReportedLink};
 use berth_store::gangs::GangPorts;
 use berth_types::ids::JobId;
@@ -307,6 +309,48 @@ impl IdlePortal {
     async fn rdma_check(&self, n: u128) -> Option<RankRdmaCheck> {
         let ranks = self.t.portal.attempts.desired(node(n)).await.unwrap();
         ranks.into_iter().find_map(|rank| rank.start?.rdma_check)
+    }
+}
+
+/// The key of the rank on the first node: that of its network, or that of its check.
+async fn rank_key(t: &TestPortal) -> Option<[u8; 32]> {
+    let ranks = t.portal.attempts.desired(node(1)).await.unwrap();
+    ranks.into_iter().find_map(|rank| {
+        let start = rank.start?;
+        match (start.gang, start.rdma_check) {
+            (Some(gang), _) => Some(gang.private_key),
+            (None, check) => check.map(|check| check.token),
+        }
+    })
+}
+
+#[tokio::test]
+async fn the_keys_of_placed_jobs_outlive_a_change_of_the_key_of_the_portal() {
+    for (engine, db, _location) in engines("gang_keys").await {
+        let dir = tempfile::tempdir().unwrap();
+        let [old, new, stranger] = ["old.key", "new.key", "stranger.key"].map(|name| dir.path().join(name));
+        let with = |key: &Path, former: &[&Path]| {
+            let (secrets_key, former) =
+                (Some(key.to_owned()), former.iter().map(|f| (*f).to_owned()).collect());
+            TestPortal::with(db.clone(), |s| Settings { secrets_key, secrets_old_keys: former, ..s })
+        };
+        let setup = IdlePortal::with_portal(with(&old, &[])).await;
+        setup.grant_rdma(true).await;
+        setup.report_rdma([true; 2]).await;
+        for body in [json!({"nodes": 2}), rdma_job()] {
+            let gang = setup.place(body).await;
+            let key = rank_key(&setup.t).await;
+            assert!(key.is_some(), "{engine}");
+            let lost = with(&stranger, &[]);
+            assert_eq!(reseal(&lost.portal.context).await, Ok((0, 1)), "{engine}: another key opens nothing");
+            assert_eq!(reseal(&with(&new, &[&old]).portal.context).await, Ok((1, 0)), "{engine}");
+            let changed = with(&new, &[]);
+            assert_eq!(reseal(&changed.portal.context).await, Ok((0, 0)), "{engine}: once");
+            assert_eq!(rank_key(&changed).await, key, "{engine}");
+            for phase in [AttemptPhase::Running, AttemptPhase::Clean] {
+                setup.report_gang(gang, phase, [500; 2]).await;
+            }
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! Tests of the contents of invoices: prices of lines, fees, billing details and the table in CSV.
 
-use crate::common::{Caller, TestPortal, engines};
+use crate::common::{Caller, PASSWORD, TestPortal, engines};
+use crate::gateways::number;
 use crate::idle_portal::{HOUR, IdlePortal};
 use crate::invoice_files::fetch;
+use crate::money::record_charge;
 use berth_store as store;
 use futures::FutureExt;
 use serde_json::{Value, json};
@@ -163,6 +165,32 @@ async fn billing_details_are_set_by_owners_and_billing_members_and_audited() {
         assert_eq!(parse(states[0].0), details("Lab GmbH"), "{engine}");
         assert_eq!(parse(states[0].1), details("Lab AG"), "{engine}");
         assert_eq!((states[1].0, parse(states[1].1)), (&Value::Null, details("Lab GmbH")), "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn the_last_invoice_after_the_deletion_of_an_account_has_the_details() {
+    for (engine, db, _location) in engines("last_invoice").await {
+        let t = TestPortal::on(db);
+        t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        let details = json!({"name": "Lab GmbH", "address": "Kade 4\nKiel", "tax_id": "DE123"});
+        t.call(&ada, "PUT", &format!("/orgs/{org}/billing-details"), details).await.expect(200);
+        record_charge(&t, &org, 1_000_000).await;
+        t.post(&ada, "/me/deletion", json!({"password": PASSWORD})).await.expect(204);
+        t.clock.advance_s(20 * 86_400);
+        t.portal.forget_old().await.unwrap();
+        assert_eq!(t.portal.invoices.bill_last_month().await.unwrap(), 1, "{engine}");
+        let operator = t.sign_in("harbour@example.org").await;
+        let invoices = t.get(&operator, "/operator/invoices").await.expect(200);
+        let document = &invoices["items"][0]["document"];
+        assert_eq!(document["buyer"], "Lab GmbH", "{engine}: {invoices}");
+        assert_eq!(document["buyer_address"], "Kade 4\nKiel", "{engine}");
+        let kept = async || number(&t, "SELECT CAST(COUNT(*) AS BIGINT) FROM billing_details").await;
+        assert_eq!(kept().await, 1, "{engine}");
+        t.clock.advance_s(21 * 86_400);
+        t.portal.forget_old().await.unwrap();
+        assert_eq!(kept().await, 0, "{engine}");
     }
 }
 

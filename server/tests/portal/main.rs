@@ -87,6 +87,7 @@ mod money;
 mod namespaced;
 mod namespaces;
 mod node_pools;
+mod notices;
 mod one_portal;
 mod openapi;
 mod operations;

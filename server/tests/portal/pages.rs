@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Caller, TestPortal};
+use crate::common::{Caller, TestPortal, engines};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
@@ -298,4 +298,23 @@ async fn pages_may_ask_the_gateways_of_services() {
     t.post(&operator, "/operator/gateways", body).await.expect(201);
     let page = open(&pages, &Caller::Nobody, "/sign-in").await;
     assert!(page.policy.contains("connect-src 'self' https://models.example.org;"), "{}", page.policy);
+}
+
+#[tokio::test]
+async fn pages_may_ask_each_of_many_gateways() {
+    for (engine, db, _location) in engines("policy_gateways").await {
+        let t = TestPortal::on(db);
+        let pages = web::router(t.router.clone(), None, false);
+        let operator = t.operator().await;
+        // The first two have one address.
+        for n in 0..35_u32 {
+            let url = format!("https://m{}.example.org", n.max(1));
+            let body = json!({"name": format!("edge-{n}"), "url": url});
+            t.post(&operator, "/operator/gateways", body).await.expect(201);
+        }
+        let page = open(&pages, &Caller::Nobody, "/sign-in").await;
+        let hosts: Vec<String> = (1..35).map(|n| format!("https://m{n}.example.org")).collect();
+        let sources = format!("connect-src 'self' {};", hosts.join(" "));
+        assert!(page.policy.contains(&sources), "{engine}: {}", page.policy);
+    }
 }

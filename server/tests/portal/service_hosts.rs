@@ -9,6 +9,7 @@ use crate::common::{Caller, Reply, TestPortal, engines};
 use crate::gateways::{add_gateway, number, run, send};
 use crate::idle_portal::IdlePortal;
 use crate::operations::items;
+use crate::people::mails;
 use crate::services::service;
 use crate::sso_domains::FakeDns;
 
@@ -179,9 +180,16 @@ async fn a_host_drops_out_seven_days_after_its_record() {
         setup.t.clock.advance_s(86_401);
         tick().await;
         assert_eq!(routes(&setup, &token).await, [route(host, "chat")], "{engine}: for seven days");
+        let owner_mails = async |subject: &str| {
+            setup.t.portal.webhooks.deliver().await.unwrap();
+            let all = mails(&setup.t, "lab@example.org").await;
+            all.iter().filter(|mail| mail.contains(&format!("Subject: {subject}"))).count()
+        };
+        assert_eq!(owner_mails("The DNS record of chat.corp.example is missing").await, 1, "{engine}");
         setup.t.clock.advance_s(7 * 86_400 + 3_601);
         tick().await;
         assert!(routes(&setup, &token).await.is_empty(), "{engine}");
+        assert_eq!(owner_mails("chat.corp.example is no longer confirmed").await, 1, "{engine}");
     }
 }
 

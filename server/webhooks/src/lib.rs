@@ -17,14 +17,20 @@ use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
 use berth_storage::Secrets;
 use berth_store::types::JsonColumn;
-use berth_store::webhooks::{Channel, StoredDelivery, StoredWebhook};
+use berth_store::webhooks::{Channel, DeliveryPart, StoredDelivery, StoredWebhook};
 use berth_store::{self as store, StoreError};
 use std::sync::Arc;
 
-/// Notices and deliveries in one round.
-const BATCH: i64 = 200;
-/// Concurrent deliveries.
-const CONCURRENCY: usize = 8;
+/// Notices, mails and deliveries to webhooks in one round.
+const BATCH: i64 = 1_000;
+/// Concurrent mails.
+const MAILS_AT_ONCE: usize = 8;
+/// Concurrent requests to webhooks.
+const REQUESTS_AT_ONCE: usize = 32;
+/// Deliveries to failing webhooks in one round, all at once: the round waits for their timeout once.
+const FAILING_AT_ONCE: u16 = 64;
+/// A delivery that has not begun after this time stays due, so new notices do not wait for a long round.
+const ROUND_MS: i64 = 10_000;
 /// Tries of a delivery before it counts as failed. The waits between them add up to 5 h 41 min.
 const MAX_TRIES: i64 = 12;
 /// Webhooks of an organization.
@@ -36,9 +42,10 @@ const MAX_SHOWN_CHARS: usize = 80;
 /// Characters of an address.
 const MAX_URL_CHARS: usize = 2_048;
 /// Prefixes of the kinds of notices that are also sent by mail.
-const MAILED: [&str; 6] = ["budget.", "credit.", "invoice.", "reservation.", "sso.", "webhook."];
+const MAILED: [&str; 7] =
+    ["budget.", "credit.", "invoice.", "reservation.", "service_host.", "sso.", "webhook."];
 /// Notices of these families are mailed to owners, the others also to billing members.
-const OWNERS_ONLY: [&str; 2] = ["sso.", "webhook."];
+const OWNERS_ONLY: [&str; 3] = ["service_host.", "sso.", "webhook."];
 
 /// True if the kinds of a webhook include a kind of notice.
 fn includes_kind(kinds: &[String], kind: &str) -> bool {
@@ -254,18 +261,39 @@ impl Webhooks {
         for (notice, org, kind) in fresh {
             self.create_deliveries(notice, org, kind).await?;
         }
-        let due = {
-            let mut conn = self.context.db.read().await?;
-            store::webhooks::list_due_deliveries(&mut conn.tx(), self.context.now(), BATCH).await?
-        };
+        let mails = self.list_due(DeliveryPart::Mails, BATCH).await?;
+        let webhooks = self.list_due(DeliveryPart::Webhooks, BATCH).await?;
+        let failing = self.list_due(DeliveryPart::FailingWebhooks, i64::from(FAILING_AT_ONCE)).await?;
+        let (mails, webhooks, failing) = futures::future::join3(
+            self.send_all(mails, MAILS_AT_ONCE),
+            self.send_all(webhooks, REQUESTS_AT_ONCE),
+            self.send_all(failing, usize::from(FAILING_AT_ONCE)),
+        )
+        .await;
+        mails.and(webhooks).and(failing)
+    }
+
+    async fn list_due(&self, part: DeliveryPart, limit: i64) -> Result<Vec<StoredDelivery>, StoreError> {
+        let mut conn = self.context.db.read().await?;
+        store::webhooks::list_due_deliveries(&mut conn.tx(), part, self.context.now(), limit).await
+    }
+
+    /// Sends deliveries in their order.
+    async fn send_all(&self, due: Vec<StoredDelivery>, at_once: usize) -> Result<(), StoreError> {
+        let until_ms = self.context.monotonic_ms().saturating_add(ROUND_MS);
         let mut sending = futures::stream::iter(due)
             .map(|row| async move {
+                if self.context.monotonic_ms() > until_ms {
+                    return None;
+                }
                 let outcome = self.send(&row).await;
-                (row, outcome)
+                Some((row, outcome))
             })
-            .buffer_unordered(CONCURRENCY);
-        while let Some((row, outcome)) = sending.next().await {
-            self.record(row, outcome).await?;
+            .buffer_unordered(at_once);
+        while let Some(sent) = sending.next().await {
+            if let Some((row, outcome)) = sent {
+                self.record(row, outcome).await?;
+            }
         }
         Ok(())
     }
@@ -373,6 +401,8 @@ impl Webhooks {
 
 #[cfg(test)]
 mod tests {
+    use berth_types::webhooks::NOTICE_KINDS;
+
     use super::*;
 
     #[test]
@@ -397,6 +427,14 @@ mod tests {
         assert_eq!(pointers, ["/kinds/1", "/kinds/2"]);
         assert!(errors[0].detail.starts_with("No event has the kind job.finished. "), "{}", errors[0].detail);
         assert!(errors[1].detail.contains(&format!(" {}. ", "x".repeat(80))), "{}", errors[1].detail);
+    }
+
+    #[test]
+    fn all_notices_but_those_of_jobs_are_mailed() {
+        for (kind, _) in NOTICE_KINDS {
+            let is_mailed = MAILED.iter().any(|family| kind.starts_with(family));
+            assert_eq!(is_mailed, !kind.starts_with("job."), "{kind}");
+        }
     }
 
     #[test]

@@ -279,7 +279,7 @@ impl OwnAccount {
                 }
                 for org in &owned {
                     store::payments::forget_card(tx, org.id).await?;
-                    store::billing_details::delete(tx, org.id).await?;
+                    store::billing_details::set_left(tx, org.id, now).await?;
                     store::webhooks::delete_all(tx, org.id).await?;
                 }
                 let memberships = store::accounts::list_memberships(tx, user).await?;
