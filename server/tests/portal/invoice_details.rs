@@ -239,3 +239,38 @@ async fn charges_from_before_recorded_prices_stay() {
     let rows: Vec<(i64, i64, i64, i64)> = sqlx::query_as(sql).fetch_all(&mut conn).await.unwrap();
     assert_eq!(rows, [(7, 0, 5, 3)]);
 }
+
+#[tokio::test]
+async fn an_invoice_from_the_balance_takes_its_taxes_once() {
+    for (engine, db, _location) in engines("invoice_taxes").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (_ada, org) = t.tenant("lab").await;
+        let (_bob, other) = t.tenant("bobs").await;
+        t.add_price_and_credit(&operator, &org, 100_000).await;
+        let settings = json!({"seller": "Harbour Ltd", "taxes": [{"name": "VAT", "basis_points": 1_900}, {"name": "city", "basis_points": 100}]});
+        t.call(&operator, "PUT", "/operator/billing-settings", settings).await.expect(200);
+        let limit = json!({"credit_limit_micros": 50_000_000});
+        t.call(&operator, "PUT", &format!("/operator/orgs/{other}/credit-limit"), limit).await.expect(200);
+        record_charge(&t, &org, 1_000_000).await;
+        record_charge(&t, &other, 2_000_000).await;
+        t.clock.advance_s(20 * 86_400);
+        for documents in [2, 0] {
+            assert_eq!(t.portal.invoices.bill_last_month().await.unwrap(), documents, "{engine}");
+            let ada = t.sign_in("lab@example.org").await;
+            let balance = t.get(&ada, &format!("/orgs/{org}/balance")).await.expect(200);
+            // The taxes are owed beyond the balance too.
+            assert_eq!(balance["posted_micros"], 100_000 - 200_000, "{engine} {balance}");
+            let ledger = t.get(&ada, &format!("/orgs/{org}/transfers")).await.expect(200);
+            let taxes = &ledger["items"][0];
+            assert_eq!(
+                (&taxes["source"], &taxes["kind"], &taxes["amount_micros"], &taxes["memo"]),
+                (&json!("tax"), &json!("debit"), &json!(-200_000), &json!("Taxes of invoice 1")),
+                "{engine} {ledger}"
+            );
+            let bob = t.sign_in("bobs@example.org").await;
+            let balance = t.get(&bob, &format!("/orgs/{other}/balance")).await.expect(200);
+            assert_eq!(balance["posted_micros"], 0, "{engine}: its payment has the taxes {balance}");
+        }
+    }
+}

@@ -49,10 +49,9 @@ type Sent = mpsc::UnboundedReceiver<WorkerMessage>;
 impl Stage {
     fn open() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().join("attempts");
-        std::fs::create_dir(&root).unwrap();
+        std::fs::create_dir(dir.path().join("attempts")).unwrap();
         let host = Host {
-            root,
+            root: dir.path().join("attempts"),
             forker: Forker::new("/nothing/is/started".into()),
             gpus: Arc::new(Gpus::absent()),
             sharers: BoardSharers::default(),
