@@ -200,7 +200,6 @@ fn open_clearing(args: &Run, data: &Path, simulated: bool) -> Result<MemoryClear
     MemoryClearing::open(chosen, helper, data)
 }
 
-/// The RDMA devices of the host. Simulated boards have those of the given directory or none.
 /// The program for the measurement of RDMA links. `None`: this worker does not measure them.
 fn rdma_program(args: &Run) -> Option<PathBuf> {
     // The TCP ports of the measurement are for root only.
@@ -208,6 +207,7 @@ fn rdma_program(args: &Run) -> Option<PathBuf> {
     if can_measure { preflight::find_rdma_program() } else { None }
 }
 
+/// The RDMA devices of the host. Simulated boards have those of the given directory or none.
 fn rdma_tree(args: &Run) -> RdmaTree {
     match (&args.simulate, &args.simulate_rdma) {
         (None, _) => RdmaTree::default(),

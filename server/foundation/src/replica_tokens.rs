@@ -160,7 +160,8 @@ async fn derived_root(tx: &mut Tx<'_>, keys: &Keys, is_new: bool) -> Result<Stri
     let webhooks = store::webhooks::list(tx, None).await?.into_iter().map(|row| row.secret);
     let apps = store::factors::list_totp(tx).await?.into_iter().map(|row| row.sealed);
     let clients = store::sso::list_providers(tx).await?.into_iter().map(|row| row.sealed_secret);
-    let sealed: Vec<String> = secrets.chain(webhooks).chain(apps).chain(clients).collect();
+    let seeds = store::gangs::list_seeds(tx).await?.into_iter().map(|row| row.sealed);
+    let sealed: Vec<String> = secrets.chain(webhooks).chain(apps).chain(clients).chain(seeds).collect();
     Ok(STANDARD.encode(keys.derive_last(LABEL, &sealed, is_new)))
 }
 

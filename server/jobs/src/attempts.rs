@@ -311,10 +311,10 @@ impl Attempts {
         let Owner { job, attempt } = victim;
         let detail = if let Some(for_job) = for_job {
             tracing::info!(%job, attempt, %for_job, "an attempt is preempted");
-            "Preempted for a replica or a job of higher priority. The job waits for its next attempt, unless its retry policy excludes one."
+            "Preempted for a replica or a job of higher priority. The job waits for its next attempt, unless its retry policy or its time limit excludes one."
         } else {
             tracing::info!(%job, attempt, "an attempt is preempted for the reserve for bursts");
-            "Preempted for the boards that stay free for services. The job waits for its next attempt, unless its retry policy excludes one."
+            "Preempted for the boards that stay free for services. The job waits for its next attempt, unless its retry policy or its time limit excludes one."
         };
         self.apply_event(victim.job, None, event, detail.to_owned()).await
     }

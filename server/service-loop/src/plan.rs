@@ -100,6 +100,9 @@ struct Failures {
     /// The id of the last job that failed; empty without one.
     job: String,
     detail: String,
+    /// The same of those that the revision caused.
+    own_job: String,
+    own_detail: String,
 }
 
 impl Failures {
@@ -218,6 +221,8 @@ impl<'a> Work<'a> {
             last: Timestamp::from_micros(0),
             job: String::new(),
             detail: String::new(),
+            own_job: String::new(),
+            own_detail: String::new(),
         };
         for replica in known {
             let is_proved = |at: Timestamp| {
@@ -227,16 +232,19 @@ impl<'a> Work<'a> {
             match self.failure_at(replica) {
                 Some(at) if is_proved(at) => break,
                 Some(at) => {
+                    let is_own = !replica.is_of_node;
+                    let is_late = self.plan.late.contains(&replica.id) || replica.fault.is_empty();
+                    let detail = if is_late { "It was not ready in time." } else { replica.fault.as_str() };
                     if failures.count == 0 {
                         failures.job = replica.id.to_string();
-                        failures.detail =
-                            match self.plan.late.contains(&replica.id) || replica.fault.is_empty() {
-                                true => "It was not ready in time.".to_owned(),
-                                false => replica.fault.clone(),
-                            };
+                        detail.clone_into(&mut failures.detail);
+                    }
+                    if is_own && failures.own == 0 {
+                        failures.own_job = replica.id.to_string();
+                        detail.clone_into(&mut failures.own_detail);
                     }
                     failures.count += 1;
-                    failures.own += u32::from(!replica.is_of_node);
+                    failures.own += u32::from(is_own);
                     failures.last = failures.last.max(at);
                 }
                 None if replica.ended_at.is_some() && replica.first_ready_at.is_some() => break,
@@ -260,11 +268,10 @@ impl<'a> Work<'a> {
             return BTreeMap::new();
         }
         let mut needs = self.plan.rollout.replicas(self.inputs.wanted);
-        // A first revision has proved that it does not start. The next request, or a person, tries it again.
+        // Each further try could preempt a job. The next request, or a person, tries it again.
         if self.inputs.wanted == 0
-            && self.plan.rollout.live().is_none()
             && let Some(candidate) = self.plan.rollout.candidate()
-            && self.never_starts(candidate)
+            && self.fails(candidate, |failures| failures.count)
         {
             needs.insert(candidate, 0);
         }
@@ -273,9 +280,14 @@ impl<'a> Work<'a> {
 
     /// True for a revision whose last replicas failed by its fault, and that has none that is ready.
     fn never_starts(&self, number: RevisionNumber) -> bool {
+        self.fails(number, |failures| failures.own)
+    }
+
+    /// True for a revision with enough of these failures, and without a ready replica.
+    fn fails(&self, number: RevisionNumber, count: fn(&Failures) -> u32) -> bool {
         let found = self.world.revisions.iter().find(|revision| revision.number == number);
         found.is_some_and(|revision| {
-            self.failures(revision.id).own >= MOST_FAILURES && self.ready(revision.id) == 0
+            count(&self.failures(revision.id)) >= MOST_FAILURES && self.ready(revision.id) == 0
         })
     }
 

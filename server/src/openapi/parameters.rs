@@ -44,9 +44,10 @@ fn path_parameter(name: &str, kind: &Value, schemas: &Map<String, Value>) -> Val
             json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" }),
         ),
         "offering" => ("The slug of an offering.", limits(schemas, "NewPrice", "/properties/offering")),
-        "version" => {
-            ("The number of a price version.", json!({ "type": "integer", "format": "int64", "minimum": 1 }))
-        }
+        "version" => (
+            "The number of a price version.",
+            json!({ "type": "integer", "minimum": 1, "maximum": i64::MAX }),
+        ),
         "port" => (
             "The number of a TCP port of the job.",
             json!({ "type": "integer", "minimum": 1, "maximum": u16::MAX }),

@@ -27,9 +27,8 @@ fn ordered((a, b): (NodeId, NodeId)) -> (NodeId, NodeId) {
     if a <= b { (a, b) } else { (b, a) }
 }
 
-/// Adds a measurement, and deletes the oldest ones of its pair and kind beyond 20. Both ranks of a pair report it: the
-/// lower
-/// throughput counts, so that no worker alone raises what is expected of the link.
+/// Adds a measurement, and deletes the oldest ones of its pair and kind beyond 20. Both ranks of a pair report it. The
+/// lower throughput counts, so that no worker alone raises what is expected of the link.
 pub async fn insert(tx: &mut Tx<'_>, link: &LinkMeasurement, now: Timestamp) -> Result<(), StoreError> {
     let (first, second) = ordered(link.nodes);
     let sql = "INSERT INTO node_links (first_node, second_node, job_id, attempt, measured_at, rtt_us, mib_per_s, rdma) \

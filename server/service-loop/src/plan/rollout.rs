@@ -29,8 +29,8 @@ impl Work<'_> {
         };
         let failures = self.failures(revision.id);
         if self.never_starts(candidate) && self.plan.rollout.live().is_some() {
-            let Failures { count, job, detail, .. } = failures;
-            let detail = format!("Its last {count} replicas failed, the last one was {job}. {detail}");
+            let Failures { own, own_job, own_detail, .. } = failures;
+            let detail = format!("Its last {own} replicas failed, the last one was {own_job}. {own_detail}");
             self.withdraw(candidate, detail);
             return;
         }

@@ -26,9 +26,10 @@ impl Work<'_> {
         let refused = self.inputs.refused.contains_key(&main.id);
         let trouble = self.trouble(main, &failures);
         let other = rollout.candidate().filter(|number| *number != main.number).and_then(find);
-        if need == 0 && rollout.live().is_none() && self.never_starts(main.number) {
+        if need == 0 && ready == 0 && rollout.live().is_none() && failures.count >= MOST_FAILURES {
             let detail = format!("No replica was ready. The next request starts another one.{trouble}");
-            return (ServiceState::Failed, detail);
+            let is_own = failures.own >= MOST_FAILURES;
+            return (if is_own { ServiceState::Failed } else { ServiceState::Asleep }, detail);
         }
         if need == 0 && ready == 0 {
             return (ServiceState::Asleep, String::new());

@@ -22,13 +22,13 @@ const CHUNK_BYTES: usize = 128 << 10;
 const MOST_PASSES: u32 = 3;
 /// The time until the deadline of the pair that another pass needs.
 const LEAVE: Duration = Duration::from_secs(3);
+/// The same by RDMA, whose programs need seconds for their start.
+const LEAVE_FOR_RDMA: Duration = Duration::from_secs(8);
 /// The longest wait for the bytes of one direction: those on the way come after the sending.
 const RECEIVE_WITHIN: Duration = Duration::from_secs(8);
 /// The longest pass after the first answer of the peer, which can be busy with another pair before it.
 const PASS_WITHIN: Duration = Duration::from_secs(20);
 
-/// The same by RDMA, whose programs need seconds for their start.
-const LEAVE_FOR_RDMA: Duration = Duration::from_secs(8);
 /// The most bytes of an offer.
 const MOST_OFFER_BYTES: usize = 16 << 10;
 /// The word for a throughput that could not be measured.

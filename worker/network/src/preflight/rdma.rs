@@ -141,8 +141,7 @@ fn arguments(port: &CheckedPort, tcp_port: u16, messages: u64, server: Option<Ip
 }
 
 /// The whole part of the mean throughput in the output of the program: the fourth number of the row of this size. The
-/// program calls 2^20
-/// bytes MiB, and older versions call them MB.
+/// program calls 2^20 bytes MiB, and older versions call them MB.
 fn parse_throughput(output: &str) -> Option<u64> {
     let size = MESSAGE_BYTES.to_string();
     let row = output.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());

@@ -118,6 +118,21 @@ fn a_fault_of_a_node_makes_a_pause_and_is_no_failure_of_the_revision() {
 }
 
 #[test]
+fn a_sleeping_service_does_not_try_a_new_revision_for_ever_on_faulty_nodes() {
+    let rows = [row(1, RevisionState::Staging, 0, 100)];
+    let replicas: Vec<Replica> = (0..3).map(failed_on_node).collect();
+    let later = at(MOST_PAUSE_S);
+    for (wanted, created) in [(0, 0), (1, 1)] {
+        let now = Inputs { now: later, ..inputs(wanted) };
+        let done = plan(&world(&rows, &[], replicas.clone()), &now);
+        assert_eq!(done.created.len(), created, "{wanted} wanted");
+        assert_eq!(done.state, if wanted == 0 { ServiceState::Asleep } else { ServiceState::Waking });
+    }
+    let done = plan(&world(&rows, &[], replicas[..2].to_vec()), &Inputs { now: later, ..inputs(0) });
+    assert_eq!(done.created.len(), 1, "the third try");
+}
+
+#[test]
 fn failures_of_the_revision_count_also_between_faults_of_nodes() {
     for own in 0..=4 {
         let rows = [row(1, RevisionState::Live, 100, 0), row(2, RevisionState::Staging, 0, 100)];

@@ -138,8 +138,8 @@ pub(super) async fn write_transfer(tx: &mut Tx<'_>, posting: &Posting) -> Result
 }
 
 /// Posts a debit, also beyond the available money. The available money may then be negative, and nothing new
-/// starts until the difference is paid. A payment by card does not expire, so the debit uses expiring credit
-/// last.
+/// starts until the difference is paid. Taxes use the credit that expires first. Other debits use it last, because a
+/// payment by card does not expire.
 pub async fn post_forced(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
     let available = available(tx, posting.org).await?;
     let shortage = posting.amount_micros - available.max(0);
@@ -148,7 +148,8 @@ pub async fn post_forced(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), Store
         exec!(tx, sql, org_account(posting.org), shortage)?;
     }
     if write_transfer(tx, posting).await? {
-        lots::spend(tx, posting, 0).await?;
+        let first = if posting.source == TAX { posting.amount_micros } else { 0 };
+        lots::spend(tx, posting, first).await?;
     }
     Ok(())
 }
