@@ -1,7 +1,7 @@
 //! The name and the look of the portal. The portal writes them into the first HTML, and the browser reads them
 //! there, so that both render the same page.
 
-use berth_types::portal::PortalIdentity;
+use berth_types::portal::{Logo, PortalIdentity};
 use leptos::prelude::*;
 
 /// The name of the meta element with the identity in JSON.
@@ -32,6 +32,15 @@ pub(crate) fn page_identity() -> PortalIdentity {
 /// Returns the identity of the portal inside the app.
 pub fn use_identity() -> PortalIdentity {
     use_context::<PortalIdentity>().unwrap_or_default()
+}
+
+/// The logo as this page last changed it: the identity has that of its first load.
+#[derive(Clone, Copy)]
+pub struct CurrentLogo(pub RwSignal<Option<Logo>>);
+
+/// Returns the logo as this page last changed it.
+pub fn use_logo() -> RwSignal<Option<Logo>> {
+    use_context::<CurrentLogo>().map_or_else(|| RwSignal::new(None), |current| current.0)
 }
 
 /// Returns the title of a window: `Jobs · Berth`.

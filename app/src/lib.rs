@@ -35,7 +35,9 @@ use ui::NotFound;
 #[component]
 pub fn App() -> impl IntoView {
     provide_meta_context();
-    provide_context(identity::page_identity());
+    let identity = identity::page_identity();
+    provide_context(identity::CurrentLogo(RwSignal::new(identity.logo.clone())));
+    provide_context(identity);
     provide_context(RwSignal::new(theme::page_theme()));
     provide_context(ui::zone::page_zone());
     view! {

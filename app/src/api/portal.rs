@@ -2,14 +2,9 @@
 
 use std::future::Future;
 
-use berth_types::portal::{Logo, Offer, PortalIdentity, PortalSettings, PutLogo};
+use berth_types::portal::{Logo, Offer, PortalSettings, PutLogo};
 
 use super::{Answer, get, send};
-
-/// Gets the name and the look of the portal.
-pub fn identity() -> impl Future<Output = Answer<PortalIdentity>> + Send + 'static {
-    get("/portal")
-}
 
 /// Gets the prices and free boards, if they are public.
 pub fn offer() -> impl Future<Output = Answer<Offer>> + Send + 'static {

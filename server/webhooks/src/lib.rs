@@ -278,24 +278,24 @@ impl Webhooks {
         store::webhooks::list_due_deliveries(&mut conn.tx(), part, self.context.now(), limit).await
     }
 
-    /// Sends deliveries in their order.
+    /// Sends deliveries in their order and records each. A failure of the database ends no other delivery.
     async fn send_all(&self, due: Vec<StoredDelivery>, at_once: usize) -> Result<(), StoreError> {
         let until_ms = self.context.monotonic_ms().saturating_add(ROUND_MS);
         let mut sending = futures::stream::iter(due)
             .map(|row| async move {
                 if self.context.monotonic_ms() > until_ms {
-                    return None;
+                    return Ok(());
                 }
                 let outcome = self.send(&row).await;
-                Some((row, outcome))
+                // Beside the other deliveries: a delivery that is not polled can hold a connection of the pool.
+                self.record(row, outcome).await
             })
             .buffer_unordered(at_once);
-        while let Some(sent) = sending.next().await {
-            if let Some((row, outcome)) = sent {
-                self.record(row, outcome).await?;
-            }
+        let mut all = Ok(());
+        while let Some(recorded) = sending.next().await {
+            all = all.and(recorded);
         }
-        Ok(())
+        all
     }
 
     async fn create_deliveries(&self, notice: NoticeId, org: OrgId, kind: String) -> Result<(), StoreError> {

@@ -3,9 +3,8 @@
 use std::future::Future;
 
 use berth_types::operators::OperatorRight;
-use berth_types::portal::{Accent, Logo, PortalSettings};
+use berth_types::portal::{Accent, PortalSettings};
 use berth_types::sso::ClaimedDomains;
-use futures::try_join;
 use leptos::prelude::*;
 use leptos_router::hooks::use_query_map;
 
@@ -17,6 +16,7 @@ use super::sso_domains::SsoDomains;
 use super::{guarded, is_operator, may};
 use crate::api;
 use crate::api::Answer;
+use crate::identity::use_logo;
 use crate::session::Page;
 use crate::ui::*;
 
@@ -35,18 +35,9 @@ fn load_domains(text: String) -> impl Future<Output = Answer<(String, ClaimedDom
     async move { Ok((text, domains.await?)) }
 }
 
-/// Loads the settings and the logo. The identity of the open page has the logo of its first load.
-fn load() -> impl Future<Output = Answer<(PortalSettings, Option<Logo>)>> + Send + 'static {
-    let (settings, identity) = (api::portal::settings(), api::portal::identity());
-    async move {
-        let (settings, identity) = try_join!(settings, identity)?;
-        Ok((settings, identity.logo))
-    }
-}
-
 #[component]
 fn Settings() -> impl IntoView {
-    let data: Resource<Answer<(PortalSettings, Option<Logo>)>> = Resource::new(|| (), |()| load());
+    let data: Resource<Answer<PortalSettings>> = Resource::new(|| (), |()| api::portal::settings());
     let query = use_query_map();
     let text = Memo::new(move |_| {
         query.with(|query| query.get("domain").map(|text| text.trim().to_owned()).unwrap_or_default())
@@ -64,9 +55,11 @@ fn Settings() -> impl IntoView {
             </p>
             {guarded(
                 OperatorRight::ManagePortal,
-                answer_view(data, |(settings, logo)| {
-                    view! { <SettingsForm settings=settings/> <LogoForm logo=logo/> }.into_any()
-                }),
+                view! {
+                    {answer_view(data, |settings| view! { <SettingsForm settings=settings/> }.into_any())}
+                    <LogoForm/>
+                }
+                .into_any(),
             )}
             {domains}
         </Page>
@@ -218,12 +211,12 @@ fn show_accent(accent: Accent) {
 
 /// The logo with its upload and its removal.
 #[component]
-fn LogoForm(logo: Option<Logo>) -> impl IntoView {
+fn LogoForm() -> impl IntoView {
     let ready = ready();
     let call = Call::idle();
     let remove = Call::idle();
     let removing = RwSignal::new(false);
-    let logo = RwSignal::new(logo);
+    let logo = use_logo();
     let wrong = call.field("/png");
     let on_change = move |event: leptos::ev::Event| {
         #[cfg(feature = "hydrate")]
