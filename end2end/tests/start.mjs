@@ -171,6 +171,7 @@ test('the palette opens a page and a job by the keyboard only', async () => {
   await page.keyboard.press('ArrowDown');
   await page.keyboard.press('Enter');
   await page.waitForURL((url) => url.pathname.endsWith(`/jobs/${job.id}`));
+  await page.getByRole('heading', { level: 1, name }).waitFor();
 
   const volume = `${name}-files`;
   await call('POST', `/orgs/${org}/volumes`, { name: volume, max_bytes: 1 << 20 });
@@ -180,6 +181,7 @@ test('the palette opens a page and a job by the keyboard only', async () => {
   await page.getByRole('option', { name: volume }).waitFor();
   await page.keyboard.press('Enter');
   await page.waitForURL((url) => url.pathname.endsWith(`/volumes/${volume}`));
+  await page.getByRole('heading', { level: 1, name: volume }).waitFor();
   await call('DELETE', `/orgs/${org}/volumes/${volume}`);
 
   // A complete id needs none of the loaded jobs.
