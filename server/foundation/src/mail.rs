@@ -14,6 +14,8 @@ use rand::rngs::OsRng;
 use reqwest::Url;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest sending of a mail, with its connection.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// True if the URL of a mail server allows no connection without TLS.
 fn requires_tls(url: &str) -> bool {
@@ -68,6 +70,8 @@ pub struct Mailer {
     way: Way,
     from: Mailbox,
     id_domain: String,
+    /// The longest sending of one mail to the server.
+    send_within: Duration,
     outcomes: Mutex<Outcomes>,
 }
 
@@ -95,7 +99,8 @@ impl Mailer {
         let from: Mailbox = from.parse().map_err(|_| {
             format!("--mail-from {from:?} is no e-mail address, such as \"Berth <berth@example.org>\"")
         })?;
-        Ok(Self { way, id_domain: id_domain(&from), from, outcomes: Mutex::default() })
+        let (id_domain, outcomes) = (id_domain(&from), Mutex::default());
+        Ok(Self { way, id_domain, from, send_within: SEND_TIMEOUT, outcomes })
     }
 
     fn outcomes(&self) -> MutexGuard<'_, Outcomes> {
@@ -115,7 +120,13 @@ impl Mailer {
     async fn try_send(&self, to: &str, subject: &str, text: String) -> Result<(), String> {
         let message = self.message(to, subject, text)?;
         match &self.way {
-            Way::Smtp(smtp) => smtp.send(message).await.map(drop).map_err(|e| e.to_string()),
+            Way::Smtp(smtp) => {
+                // The limit of the transport is that of the connection only.
+                let sent = tokio::time::timeout(self.send_within, smtp.send(message)).await;
+                sent.map_err(|_| "The mail server gave no answer in time".to_owned())?
+                    .map(drop)
+                    .map_err(|e| e.to_string())
+            }
             Way::Files(dir) => {
                 tokio::fs::create_dir_all(dir).await.map_err(|e| e.to_string())?;
                 let files = AsyncFileTransport::<Tokio1Executor>::new(dir);
@@ -199,6 +210,18 @@ mod tests {
             let error = mailer(None, bad).err().unwrap();
             assert!(error.starts_with("--mail-from "), "{bad}: {error}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_silent_server_of_mail_is_an_error() {
+        // It accepts the connection and says nothing.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("smtp://{}", silent.local_addr().unwrap());
+        let send_within = Duration::from_millis(200);
+        let mailer = Mailer { send_within, ..mailer(Some(&url), "berth@example.org").unwrap() };
+        let sent = mailer.send("ada@example.org", "Hello", "Hello".to_owned()).await;
+        assert_eq!(sent, Err("The mail server gave no answer in time".to_owned()));
+        assert!(mailer.report().unwrap_err().contains("1 of 1"));
     }
 
     #[test]

@@ -10,7 +10,6 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use berth_types::problems::Problem;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::Value;
 use serde_path_to_error::{Path as JsonPath, Segment};
 use tower_http::timeout::TimeoutError;
 
@@ -148,7 +147,7 @@ fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     match read {
         Ok(value) => json.end().map(|()| value).map_err(malformed),
         Err(error) => {
-            serde_json::from_slice::<Value>(bytes).map_err(malformed)?;
+            serde_json::from_slice::<IgnoredAny>(bytes).map_err(malformed)?;
             let (at, fault) = (pointer(error.path()), error.inner());
             let place = format!(" at line {} column {}", fault.line(), fault.column());
             let text = fault.to_string();
@@ -296,7 +295,7 @@ mod tests {
             ),
             (r#"{"count": 1, "change": true}"#, "/change", "`change` must be a whole number, not true."),
             (r#"{"count": 1, "rate": "x"}"#, "/rate", "`rate` must be a number, not a text."),
-            (r#"{"count": 1, "name": 5}"#, "/name", "`name` must be a text, not 5."),
+            (r#"{"count": 1, "name": 5}"#, "/name", "`name` must be a text, not a number."),
             (r#"{"count": 1, "on": "yes"}"#, "/on", "`on` must be true or false, not a text."),
             (r#"{"count": 1, "ports": 5}"#, "/ports", "`ports` must be a list, not 5."),
             (
@@ -327,6 +326,11 @@ mod tests {
         assert!(detail.starts_with("The field `gpus` is unknown. Allowed: `count`, `port`, "), "{detail}");
         let (_, detail) = fault(r#"{"count": 1, "retry": {"max": 1, "most": 1}}"#).unwrap();
         assert_eq!(detail, "The field `most` is unknown. Allowed: `max`.");
+        let (long, cut) = ("x".repeat(100), "x".repeat(80));
+        let (_, detail) = fault(&format!(r#"{{"count": 1, "retry": {{"{long}": 5}}}}"#)).unwrap();
+        assert_eq!(detail, format!("The field `{cut}` is unknown. Allowed: `max`."));
+        let (_, detail) = fault(&format!(r#"{{"count": 1, "size": "{long}"}}"#)).unwrap();
+        assert!(detail.ends_with(&format!("not `{cut}`.")), "{detail}");
         let (_, detail) = fault(r#"{"count": 1, "count": 2}"#).unwrap();
         assert_eq!(detail, "The field `count` is there twice.");
     }

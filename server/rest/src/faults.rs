@@ -1,5 +1,8 @@
 //! Plain words about fields that do not fit, in place of the parser's own text.
 
+/// The most characters of a name of the sender in a sentence.
+const MOST_NAME_CHARS: usize = 80;
+
 /// The sentences about a fault of the parser. `subject` is the field, or the whole body.
 pub(crate) fn plain(subject: &str, message: &str) -> String {
     let other = || format!("Invalid value: {message}.");
@@ -33,7 +36,12 @@ fn unfit(subject: &str, message: &str) -> Option<String> {
         Some(bounds) => whole_text(found, bounds),
         None => kind_text(expected)?.to_owned(),
     };
-    Some(format!("{subject} must be {expected}, not {}.", found_text(found)))
+    let shown = match found.split(' ').next() {
+        // It could be a password of digits.
+        Some("integer" | "floating") if expected == "a text" => "a number",
+        _ => found_text(found),
+    };
+    Some(format!("{subject} must be {expected}, not {shown}."))
 }
 
 /// A field or a choice with a wrong name, or without one.
@@ -48,10 +56,15 @@ fn named(subject: &str, message: &str) -> Option<String> {
     if let Some(rest) = message.strip_prefix("unknown field `") {
         let (name, fields) = rest.rsplit_once("`, expected ")?;
         let fields = fields.strip_prefix("one of ").unwrap_or(fields);
-        return Some(format!("The field `{name}` is unknown. Allowed: {fields}."));
+        return Some(format!("The field `{}` is unknown. Allowed: {fields}.", short(name)));
     }
     let (name, choices) = message.strip_prefix("unknown variant `")?.rsplit_once("`, expected ")?;
-    Some(format!("{subject} must be {choices}, not `{name}`."))
+    Some(format!("{subject} must be {choices}, not `{}`.", short(name)))
+}
+
+/// The begin of a name of the sender.
+fn short(name: &str) -> String {
+    name.chars().take(MOST_NAME_CHARS).collect()
 }
 
 /// The least and the largest value of a type of whole numbers.

@@ -241,8 +241,8 @@ pub async fn list_due_deliveries(
          (SELECT id, org_id, tries, next_at, \
          ROW_NUMBER() OVER (PARTITION BY org_id, target ORDER BY tries DESC, next_at, id) AS nth FROM deliveries \
          WHERE state = 'pending' AND next_at <= $1 AND channel = $2 AND ($2 = 'mail' OR (target IN \
-         (SELECT target FROM deliveries WHERE state = 'pending' AND tries > 0)) = $3)) AS t) AS q ON q.id = d.id \
-         ORDER BY q.turn, d.tries, d.next_at, d.id LIMIT $4"
+         (SELECT DISTINCT target FROM deliveries WHERE state = 'pending' AND tries > 0)) = $3)) AS t) AS q ON q.id = d.id \
+         ORDER BY q.turn, d.next_at, d.id LIMIT $4"
     );
     let channel = match part {
         DeliveryPart::Mails => Channel::Mail,
@@ -274,7 +274,7 @@ pub async fn list_deliveries(
 /// Records the result of a try.
 pub async fn update_delivery(tx: &mut Tx<'_>, row: &StoredDelivery) -> Result<(), StoreError> {
     let sql = "UPDATE deliveries SET state = $2, tries = $3, next_at = $4, last_status = $5, last_error = $6, done_at = $7 \
-               WHERE id = $1";
+               WHERE id = $1 AND state = 'pending'";
     exec!(tx, sql, row.id, row.state, row.tries, row.next_at, row.last_status, &row.last_error, row.done_at)
         .map(|_| ())
 }
