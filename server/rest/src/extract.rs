@@ -137,6 +137,10 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
 /// The bytes are no JSON, or a field does not fit: the pointer names it.
 fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let malformed = |error| Problem::malformed(format!("The body is not JSON: {error}."));
+    // `IgnoredAny` skips a text without a look at its encoding.
+    if let Err(error) = str::from_utf8(bytes) {
+        return Err(Problem::malformed(format!("The body is not UTF-8: {error}.")));
+    }
     // Serde would also accept an array of the fields.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         serde_json::from_slice::<IgnoredAny>(bytes).map_err(malformed)?;
@@ -331,6 +335,10 @@ mod tests {
         assert_eq!(detail, format!("The field `{cut}` is unknown. Allowed: `max`."));
         let (_, detail) = fault(&format!(r#"{{"count": 1, "size": "{long}"}}"#)).unwrap();
         assert!(detail.ends_with(&format!("not `{cut}`.")), "{detail}");
+        for bytes in [&b"{\"count\": 1, \"name\": \"\xff\"}"[..], b"{\"\xff\": 1}", b"[\"\xff\"]"] {
+            let refused = read_json::<Body>(bytes).unwrap_err();
+            assert_eq!((refused.status, &*refused.code), (400, "request.malformed"), "{}", refused.detail);
+        }
         let (_, detail) = fault(r#"{"count": 1, "count": 2}"#).unwrap();
         assert_eq!(detail, "The field `count` is there twice.");
     }
