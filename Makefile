@@ -15,13 +15,14 @@ demo:
 test:
 	@end2end/tools/test.sh
 
-# What every NVML must keep, on this host's own boards, then the whole path with jobs on them: prints its steps and the
-# omitted ones. It changes no MIG setting unless BERTH_HARDWARE_MIG=1 is given (docs/hardware.md). A filter without a
-# match passes in cargo, so awk checks the count. WORKER_ARGS, DATA.
+# What every NVML must keep, on this host's own boards, then the whole path with jobs and a service on them: prints its
+# steps and the omitted ones. It changes no MIG setting unless BERTH_HARDWARE_MIG=1 is given (docs/hardware.md). A filter without a
+# match passes in cargo, so awk checks the count. WORKER_ARGS, DATA, TORCH_PYTHON.
 test-hardware: build
 	@BERTH_HARDWARE=1 cargo test --quiet -p berth-worker --test worker conformance:: -- --nocapture | \
 		awk '{ print; fflush() } /^test result: ok\. [1-9]/ { passed = 1 } END { exit !passed }'
-	@exec python3 end2end/tools/real_boards.py
+	@python3 end2end/tools/real_boards.py
+	@DATA=$${DATA:+$$DATA-service} exec python3 end2end/tools/real_service.py
 
 # A bare Debian in a virtual machine becomes a node, as docs/workers.md says, and is restarted, upgraded and cut off
 # under its jobs; then the worker's tests run in it. Two more with a network between them scan each other from jobs.

@@ -223,7 +223,8 @@ def status_of(port: int, key: str | None) -> int:
 
 def through_gateway(site: ServiceSite) -> tuple[dict[str, Any], str, int, str]:
     """The figures of streams, with the service, the port of the gateway and the key."""
-    site.upload("upstream", "upstream", (EXAMPLES / "upstream").read_bytes())
+    site.volume("upstream", (EXAMPLES / "upstream").stat().st_size)
+    site.upload("upstream", "upstream", EXAMPLES / "upstream")
     # An uploaded file is not executable.
     script = ('cp "$BERTH_VOLUME_UPSTREAM/upstream" upstream && chmod 700 upstream && '
               f'exec ./upstream --listen 127.0.0.1:"$PORT" --tokens-per-s {TOKENS_PER_S}')

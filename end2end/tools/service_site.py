@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import shlex
 import subprocess
 import time
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from typing import Any
 import gateways
 from processes import Service, free_port
 from rest import Failed
-from worker_bench import DEADLINE_S, DIST, SLICE, Site, wait_for
+from worker_bench import DEADLINE_S, DIST, Site, wait_for
 
 NODE = "quay"
 # Bytes of one part of an upload.
@@ -30,15 +32,20 @@ def obstacle() -> str | None:
 
 
 class ServiceSite(Site):
-    """A site with one worker, whose replicas have a network of their own each, and any number of gateways."""
+    """A site with one worker, whose replicas have a network of their own each, and any number of gateways. `fleet`: the
+    simulated boards; None: those of this host, without a change of their MIG mode, and with WORKER_ARGS."""
 
-    def __init__(self, fleet: str, data: Path | None = None) -> None:
+    def __init__(self, fleet: str | None, data: Path | None = None) -> None:
         super().__init__(data=data)
         self.gateways: dict[str, tuple[int, Service]] = {}
         try:
             listen = f"127.0.0.1:{free_port()}"
-            self.worker = self.service(NODE, *self.worker_argv(NODE, fleet), "--inference-listen", listen)
+            own = shlex.split(os.environ.get("WORKER_ARGS", ""))
+            argv = [*self.argv(NODE), *own] if fleet is None else self.worker_argv(NODE, fleet)
+            self.worker = self.service(NODE, *argv, "--inference-listen", listen)
             self.ready(1)
+            if fleet is None:
+                self.offering = str(next(o for o in self.operator.items("/offerings") if o["cells"] == o["board_cells"])["slug"])
             self.price()
             if self.operator.items("/operator/nodes")[0]["unisolated"]:
                 raise NoSandbox("no sandbox works here, so two replicas on one node cannot have the same port")
@@ -81,28 +88,31 @@ class ServiceSite(Site):
         """The secret of a new inference key."""
         return str(self.api("POST", f"{self.org}/inference-keys", {"name": name} | limits)["secret"])
 
-    def upload(self, volume: str, path: str, content: bytes) -> None:
-        """Creates a volume with one file."""
-        self.api("POST", f"{self.org}/volumes", {"name": volume, "max_bytes": max(len(content), 1 << 20)})
-        file = f"{self.org}/volumes/{volume}/uploads/{path}"
-        self.api("PUT", file, {"bytes": len(content)})
-        for begin in range(0, len(content), PART_BYTES):
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
-            try:
-                headers = self.api.headers | {"Upload-Offset": str(begin)}
-                connection.request("PATCH", f"/api/v1{file}", content[begin:begin + PART_BYTES], headers)
-                answer = connection.getresponse()
-                text = answer.read().decode(errors="replace")
-            finally:
-                connection.close()
-            if answer.status >= 300:
-                raise Failed(f"the upload to {path} was refused ({answer.status}): {text}")
+    def volume(self, name: str, max_bytes: int) -> None:
+        self.api("POST", f"{self.org}/volumes", {"name": name, "max_bytes": max(max_bytes, 1 << 20)})
+
+    def upload(self, volume: str, path: str, source: Path) -> None:
+        """Copies a file to a path of a volume."""
+        file, size = f"{self.org}/volumes/{volume}/uploads/{path}", source.stat().st_size
+        self.api("PUT", file, {"bytes": size})
+        with source.open("rb") as content:
+            for begin in range(0, size, PART_BYTES):
+                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
+                try:
+                    headers = self.api.headers | {"Upload-Offset": str(begin)}
+                    connection.request("PATCH", f"/api/v1{file}", content.read(PART_BYTES), headers)
+                    answer = connection.getresponse()
+                    text = answer.read().decode(errors="replace")
+                finally:
+                    connection.close()
+                if answer.status >= 300:
+                    raise Failed(f"the upload to {path} was refused ({answer.status}): {text}")
         if not json.loads(text)["done"]:
             raise Failed(f"the upload to {path} is not complete")
 
     def revision(self, script: str, port: int, **more: Any) -> dict[str, Any]:
         """The body of a revision. Each replica has a loopback of its own, because all of them have the same port."""
-        job = {"name": "replica", "offering": SLICE, "script": script, "network": "none", "max_duration_s": 86_400}
+        job = {"name": "replica", "offering": self.offering, "script": script, "network": "none", "max_duration_s": 86_400}
         return {"job": job | more.pop("job", {}), "port": port} | more
 
     def create(self, name: str, revision: dict[str, Any], **more: Any) -> str:

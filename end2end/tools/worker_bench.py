@@ -60,6 +60,7 @@ class Site:
     def __init__(self, *settings: str, seen_from: str = "127.0.0.1", data: Path | None = None) -> None:
         self.data, self.keeps_data = data or Path(tempfile.mkdtemp(prefix="berth-worker-bench-")), data is not None
         self.port, self.worker_port, self.services = free_port(), free_port(), []
+        self.offering = SLICE
         self.portal = self.start_portal(*settings, seen_from=seen_from)
         line = re.compile(r"until the next start: (\S+)")
         token = wait_for("the setup token", lambda: line.search(self.portal.output())).group(1)
@@ -97,11 +98,15 @@ class Site:
         self.services.append(service)
         return service
 
-    def worker_argv(self, name: str, fleet: str, portal_port: int | None = None) -> list[str]:
+    def argv(self, name: str, portal_port: int | None = None) -> list[str]:
+        """The command of a worker with the boards of this host."""
         ticket = self.operator("POST", "/operator/join-tokens", {"approve": True, "adopt_labels": True})["secret"]
         return [str(DIST / "berth-worker"), "run", "--portal", f"https://127.0.0.1:{portal_port or self.worker_port}",
-                "--data", str(self.data / name), "--simulate", fleet, "--name", name, "--join-token", ticket,
-                "--allow-unisolated", "--job-network", "host"]
+                "--data", str(self.data / name), "--name", name, "--join-token", ticket]
+
+    def worker_argv(self, name: str, fleet: str, portal_port: int | None = None) -> list[str]:
+        """The command of a worker with simulated boards."""
+        return [*self.argv(name, portal_port), "--simulate", fleet, "--allow-unisolated", "--job-network", "host"]
 
     def ready(self, count: int) -> None:
         def all_ready() -> bool:
@@ -111,10 +116,10 @@ class Site:
         wait_for("the workers", all_ready)
 
     def price(self) -> None:
-        self.operator("POST", "/operator/prices", {"offering": SLICE, "per_hour_micros": 3_600_000})
+        self.operator("POST", "/operator/prices", {"offering": self.offering, "per_hour_micros": 3_600_000})
 
     def submit(self, script: str, **more: Any) -> str:
-        job = {"name": "bench", "offering": SLICE, "command": ["sh", "-c", script], "max_duration_s": 86_400} | more
+        job = {"name": "bench", "offering": self.offering, "command": ["sh", "-c", script], "max_duration_s": 86_400} | more
         return str(self.api("POST", f"{self.org}/jobs", job)["id"])
 
     def job(self, job: str) -> Any:
