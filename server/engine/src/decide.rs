@@ -60,13 +60,16 @@ pub(super) fn start(
         ranks: ranks.iter().map(|r| (r.node, r.slots.clone())).collect(),
     });
     apply::remove_job(engine, job);
+    let ends_by = run_end(now, facts.max_duration_s);
+    let booked = facts.inside.and_then(|id| engine.calendar.get(id)).map(|booking| booking.until);
     let claim = Claim {
         owner: Owner { job, attempt },
         org: facts.org,
         ranks,
         milli: ask.milli(&engine.cluster),
         since: now,
-        ends_by: Some(run_end(now, facts.max_duration_s)),
+        // The end of a reservation stops the runs inside.
+        ends_by: Some(booked.map_or(ends_by, |until| ends_by.min(until))),
         priority: facts.priority,
         stops: false,
         stopped_for: None,

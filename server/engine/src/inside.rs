@@ -11,9 +11,9 @@ use super::held::{Basis, HeldStartInside, hold_id, is_late_by_victim, is_overdue
 use super::node_pools::PreemptionRight;
 use super::place::{self, Candidate, Limits};
 use super::preempt::{self, cheapest_victims};
-use super::{Decision, Engine, Span, decide, order, run_end};
+use super::{Decision, Engine, JobFacts, Span, decide, order, run_end};
 use berth_placement::calendar::{Booking, BookingKind, LATE_S, NodeSlots, expected_end};
-use berth_placement::cluster::{BookingId, NodeIx, Owner};
+use berth_placement::cluster::{BookingId, Models, NodeIx, Owner};
 use berth_placement::request::Ask;
 
 /// The largest number of rounds for a booking in a pass.
@@ -25,6 +25,8 @@ pub(super) struct InsideCheck {
     changes: u64,
     queue: u64,
     booking: Booking,
+    /// The bookings beside it: held starts of jobs outside count against the processors and memory of its nodes.
+    beside: u64,
     /// The time from which on more runs may end within a grace.
     until: Timestamp,
 }
@@ -48,13 +50,40 @@ impl InsidePass {
     }
 }
 
+/// The least seconds before the end of a booking for a run that this end cuts.
+const LEAST_REST_S: i64 = 60;
+
 /// A waiting job of a booking.
 #[derive(Clone, Copy)]
 pub(super) struct InsideJob {
     job: JobId,
     ask: Ask,
     class: i64,
+    run: InsideRun,
+}
+
+/// The run of a job inside a booking.
+#[derive(Clone, Copy)]
+pub(super) struct InsideRun {
     seconds: i64,
+    /// True for a later attempt: the end of the booking cuts it. The first one fitted, and the time between the two is no
+    /// fault of the job.
+    cut: bool,
+}
+
+impl InsideRun {
+    pub(super) const fn new(facts: &JobFacts) -> Self {
+        Self { seconds: facts.max_duration_s, cut: facts.attempt > 0 }
+    }
+
+    /// The time of a run from `from` on inside a booking; None if it does not fit.
+    pub(super) fn span(self, from: Timestamp, booking: &Booking) -> Option<Span> {
+        let until = run_end(from, self.seconds);
+        if until <= booking.until {
+            return Some((from, until));
+        }
+        (self.cut && run_end(from, LEAST_REST_S) <= booking.until).then_some((from, booking.until))
+    }
 }
 
 /// Tries the jobs inside all bookings that have begun.
@@ -73,9 +102,15 @@ pub(super) fn run_all(engine: &mut Engine, now: Timestamp, out: &mut Vec<Decisio
             }
         }
         let (changes, queue) = (engine.cluster.changes(), engine.queue.inside_version(id));
-        let until = preempt::next_within_grace(engine, Some(id), now);
-        engine.caches.inside_checks.insert(id, InsideCheck { changes, queue, booking, until });
+        let (beside, until) =
+            (version_beside(engine, &booking), preempt::next_within_grace(engine, Some(id), now));
+        engine.caches.inside_checks.insert(id, InsideCheck { changes, queue, booking, beside, until });
     }
+}
+
+/// A number that grows with every change of bookings on nodes with boards of the models of a booking.
+fn version_beside(engine: &Engine, booking: &Booking) -> u64 {
+    engine.calendar.version(booking.ask.map_or(Models::ANY, |ask| ask.shape.models))
 }
 
 fn is_settled_inside(engine: &Engine, booking: &Booking, now: Timestamp) -> bool {
@@ -86,6 +121,7 @@ fn is_settled_inside(engine: &Engine, booking: &Booking, now: Timestamp) -> bool
         && now < check.until
         && check.queue == engine.queue.inside_version(booking.id)
         && check.booking == *booking
+        && check.beside == version_beside(engine, booking)
         && engine.holds.inside(booking.id).iter().all(|h| h.booking.from > now)
 }
 
@@ -163,12 +199,12 @@ fn renew_late_hold(engine: &Engine, pass: &mut InsidePass, job: InsideJob, now: 
     true
 }
 
-/// A job of a booking, if its longest run ends before the end of the booking.
+/// A job of a booking, if a run from now on fits into it.
 pub(super) fn find_job(engine: &Engine, job: JobId, booking: &Booking, now: Timestamp) -> Option<InsideJob> {
     let waiting = engine.jobs.get(&job)?;
-    let (lane, ask, seconds) = (waiting.lane?, waiting.ask?, waiting.facts.max_duration_s);
-    let ends = run_end(now, seconds) <= booking.until && waiting.facts.org == booking.org;
-    ends.then_some(InsideJob { job, ask, class: lane.group.class, seconds })
+    let (lane, ask, run) = (waiting.lane?, waiting.ask?, InsideRun::new(&waiting.facts));
+    let fits = waiting.facts.org == booking.org && run.span(now, booking).is_some();
+    fits.then_some(InsideJob { job, ask, class: lane.group.class, run })
 }
 
 /// Starts a job if it fits beside the held starts of others. Returns true if it does.
@@ -181,10 +217,11 @@ fn start_inside(
 ) -> bool {
     let own = pass.held.iter().any(|h| h.job == job.job);
     let below = pass.fits_below.get(&job.ask).copied().unwrap_or(i64::MAX);
-    if !own && job.seconds >= below {
+    let Some(span) = job.run.span(now, &pass.booking) else { return false };
+    let seconds = (span.1.micros() - now.micros()) / 1_000_000;
+    if !own && seconds >= below {
         return false;
     }
-    let span = (now, run_end(now, job.seconds));
     let held = obstacles(&pass.held, job.job, now);
     match find_places_inside(engine, &job.ask, pass.booking.id, span, now, &held, &[]) {
         Some(places) => {
@@ -193,7 +230,7 @@ fn start_inside(
         }
         None => {
             if !own {
-                pass.fits_below.insert(job.ask, job.seconds);
+                pass.fits_below.insert(job.ask, seconds);
             }
             false
         }
@@ -221,11 +258,10 @@ fn hold_inside(
     let right = PreemptionRight::new(&job.ask, job.class);
     let lowest = engine.preemptible.lowest(Some(id), right.replica);
     let outranks = lowest.is_some_and(|lowest| lowest < job.class);
-    if !outranks || job.seconds >= below {
-        return;
-    }
-    let span = preempt::span_after_grace(engine, Some(id), right, job.seconds, now);
-    if span.1 > pass.booking.until {
+    let (from, _) = preempt::span_after_grace(engine, Some(id), right, job.run.seconds, now);
+    let Some(span) = job.run.span(from, &pass.booking).filter(|_| outranks) else { return };
+    let seconds = (span.1.micros() - from.micros()) / 1_000_000;
+    if seconds >= below {
         return;
     }
     let eligible = preempt::eligible(engine, right, Some(id), now);
@@ -233,7 +269,7 @@ fn hold_inside(
     let fits =
         |owners: &[Owner]| find_places_inside(engine, &job.ask, id, span, now, &held, owners).is_some();
     let Some(victims) = cheapest_victims(eligible, &fits) else {
-        pass.victims_below.insert((job.ask, job.class), job.seconds);
+        pass.victims_below.insert((job.ask, job.class), seconds);
         return;
     };
     drop(held);
@@ -269,11 +305,11 @@ fn earliest_inside(
     let nearby = booking.places.iter().flat_map(|p| engine.calendar.on(p.node, now, booking.until));
     times.extend(nearby.filter(|b| b.id != booking.id).map(|b| b.until));
     times.push(now.plus_seconds(LATE_S));
-    times.retain(|at| *at > now && run_end(*at, job.seconds) <= booking.until);
+    times.retain(|at| *at > now && job.run.span(*at, booking).is_some());
     times.sort_unstable();
     times.dedup();
     times.into_iter().find_map(|from| {
-        let until = run_end(from, job.seconds);
+        let (_, until) = job.run.span(from, booking)?;
         let places = find_places_inside(engine, &job.ask, booking.id, (from, until), now, &held, &[])?;
         let (id, kind, org, ask) = (hold_id(job.job), BookingKind::Hold, booking.org, Some(job.ask));
         let booking = Booking { id, kind, org, ask, from, until, places };
@@ -305,9 +341,9 @@ fn find_places_inside(
 }
 
 /// Returns true if the boards of a booking could hold an ask while empty.
-pub(super) fn could_hold(engine: &Engine, ask: &Ask, id: BookingId, seconds: i64, now: Timestamp) -> bool {
+pub(super) fn could_hold(engine: &Engine, ask: &Ask, id: BookingId, span: Span, now: Timestamp) -> bool {
     let owners: Vec<Owner> = engine.claims.owners().collect();
-    find_places_inside(engine, ask, id, (now, run_end(now, seconds)), now, &[], &owners).is_some()
+    find_places_inside(engine, ask, id, span, now, &[], &owners).is_some()
 }
 
 /// The places at which an ask can start now inside a booking. If `alone`, other held starts are no
@@ -316,12 +352,12 @@ pub(super) fn find_places_now(
     engine: &Engine,
     ask: &Ask,
     id: BookingId,
-    (job, seconds): (JobId, i64),
+    (job, span): (JobId, Span),
     now: Timestamp,
     alone: bool,
 ) -> Option<Vec<NodeSlots>> {
     let held = if alone { Vec::new() } else { other_holds(engine.holds.inside(id), job) };
-    find_places_inside(engine, ask, id, (now, run_end(now, seconds)), now, &held, &[])
+    find_places_inside(engine, ask, id, span, now, &held, &[])
 }
 
 /// The held starts of other jobs.

@@ -9,7 +9,7 @@ use super::place::Limits;
 use super::reasons::PowerShortage;
 use super::{Engine, find_node_id, place, shortage};
 use berth_placement::calendar::{Booking, BookingKind, Calendar, Exclusions, NodeSlots};
-use berth_placement::cluster::{BookingId, NodeIx, Slot, group_milli, tenancy};
+use berth_placement::cluster::{BookingId, NodeIx, Owner, Slot, group_milli, tenancy};
 use berth_placement::obstacle_times::ObstacleTimes;
 use berth_placement::request::{Ask, InvalidRequest, Request};
 use berth_placement::tenancy::Tenancy;
@@ -176,10 +176,16 @@ impl Engine {
         })
     }
 
-    /// Returns true if the places of a booking are free apart from the booking itself.
+    /// Returns true if the places of a booking are free apart from the booking itself and the runs inside it, which
+    /// stop at its end.
     pub fn has_room(&self, booking: &Booking, now: Timestamp) -> bool {
         let own = [booking.id];
-        let excluded = Exclusions { bookings: &own, ..Exclusions::default() };
+        // Unclean devices have no known end.
+        let inside =
+            self.claims.iter().filter(|claim| claim.inside == Some(booking.id) && claim.ends_by.is_some());
+        let owners: Vec<Owner> = inside.map(|claim| claim.owner).collect();
+        let beside = place::beside_booking(booking.from, now);
+        let excluded = Exclusions { bookings: &own, owners: &owners, ..beside };
         place::still_fits(self, &self.calendar, booking, now, excluded)
     }
 

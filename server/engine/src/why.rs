@@ -9,6 +9,7 @@ use berth_types::time::Timestamp;
 
 use super::facts::JobFacts;
 use super::held::hold_id;
+use super::inside::InsideRun;
 use super::reasons::{Blocker, ReservationBlocker, SuggestedChange, WaitReasons};
 use super::trials::Trial;
 use super::{
@@ -84,7 +85,10 @@ impl Engine {
         };
         let places = match booking {
             _ if !why.fits => None,
-            Some(id) => inside::find_places_now(self, &ask, id, (facts.id, seconds), now, false),
+            Some(id) => {
+                let span = (now, run_end(now, seconds));
+                inside::find_places_now(self, &ask, id, (facts.id, span), now, false)
+            }
             None => place::find_places(self, &ask, now, run_end(now, seconds), Exclusions::default()),
         };
         let places = places.unwrap_or_default();
@@ -148,11 +152,11 @@ fn why_inside(
     now: Timestamp,
 ) -> WaitReasons {
     let mut why = WaitReasons { blockers: Vec::new(), changes: Vec::new(), earliest: None, fits: false };
-    let seconds = facts.max_duration_s;
+    let run = InsideRun::new(facts);
     let closed = match engine.calendar.get(id) {
         None => Some(ReservationBlocker::Over),
         Some(b) if b.org != facts.org => Some(ReservationBlocker::Foreign),
-        Some(b) if run_end(b.from.max(now), seconds) > b.until => {
+        Some(b) if run.span(b.from.max(now), b).is_none() => {
             let left_s = (b.until.micros() - b.from.max(now).micros()) / 1_000_000;
             Some(ReservationBlocker::TooShort { left_s })
         }
@@ -162,14 +166,17 @@ fn why_inside(
     if let Some(closed) = closed {
         if let ReservationBlocker::TooShort { left_s } = closed
             && left_s > 0
-            && inside::find_places_now(engine, ask, id, (job, left_s), now, false).is_some()
+            && inside::find_places_now(engine, ask, id, (job, (now, run_end(now, left_s))), now, false)
+                .is_some()
         {
             why.changes.push(vec![SuggestedChange::Seconds(left_s)]);
         }
         why.blockers.push(Blocker::Booking(id, closed));
         return why;
     }
-    let place = |ask: &Ask, alone| inside::find_places_now(engine, ask, id, (job, seconds), now, alone);
+    let span = engine.calendar.get(id).and_then(|booking| run.span(now, booking));
+    let span = span.unwrap_or((now, run_end(now, facts.max_duration_s)));
+    let place = |ask: &Ask, alone| inside::find_places_now(engine, ask, id, (job, span), now, alone);
     why.fits = place(ask, false).is_some();
     if !why.fits {
         let nodes = ask.nodes;
@@ -191,7 +198,7 @@ fn why_inside(
                 Blocker::Storage { nodes, class }
             }
             Some(begins) if place(ask, true).is_some() => Blocker::Promised { begins },
-            _ => why_not_inside(engine, ask, id, seconds, now),
+            _ => why_not_inside(engine, ask, id, span, now),
         });
     }
     let turn = order::turn(engine, job, now);
@@ -208,7 +215,7 @@ fn why_inside(
 
 /// The reason for which the boards of a reservation have no place for a job, apart from other waiting
 /// jobs.
-fn why_not_inside(engine: &Engine, ask: &Ask, id: BookingId, seconds: i64, now: Timestamp) -> Blocker {
+fn why_not_inside(engine: &Engine, ask: &Ask, id: BookingId, span: Span, now: Timestamp) -> Blocker {
     let places = engine.calendar.get(id).map(|b| b.places.as_slice()).unwrap_or_default();
     let mut nodes: Vec<NodeIx> = places.iter().map(|p| p.node).collect();
     nodes.sort_unstable();
@@ -227,7 +234,7 @@ fn why_not_inside(engine: &Engine, ask: &Ask, id: BookingId, seconds: i64, now: 
         Blocker::SetAside { nodes: count(aside) }
     } else if quarantined > 0 {
         Blocker::Quarantined { boards: count(quarantined) }
-    } else if !inside::could_hold(engine, ask, id, seconds, now) {
+    } else if !inside::could_hold(engine, ask, id, span, now) {
         Blocker::Booking(id, ReservationBlocker::TooSmall)
     } else {
         Blocker::Busy { nodes: ask.nodes }

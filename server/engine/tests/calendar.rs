@@ -1,6 +1,9 @@
 //! Tests of reservations: windows, moved bookings and jobs inside.
 
-use berth_engine::{Blocker, Decision, Engine, Fact, JobFacts, Refusal, ReservationBlocker, Window};
+use berth_engine::{
+    Blocker, Claim, ClaimBill, ClaimRank, Decision, Engine, Fact, JobFacts, Refusal, ReservationBlocker,
+    Window,
+};
 use berth_placement::calendar::{Booking, BookingKind, NodeSlots};
 use berth_placement::cluster::{BookingId, GpuFacts, Models, NodeFacts, Owner, Part, Slot};
 use berth_placement::request::{DeviceRequest, Nearness, Request};
@@ -117,6 +120,108 @@ fn a_reservation_is_for_its_own_jobs() {
     );
     free(&mut e, 1, at(300));
     assert_eq!(starts(&e.pass(at(4_500))), [], "it would outlast its reservation");
+}
+
+#[test]
+fn a_later_attempt_uses_the_rest_of_its_reservation() {
+    for (attempt, now, starts_now) in
+        [(0, 1_000, true), (0, 1_001, false), (1, 1_001, true), (1, 1_940, true), (1, 1_941, false)]
+    {
+        let mut e = engine(1, 1);
+        book(&mut e, 1, &boards(1, 1), window(0, 2_000), 0).unwrap();
+        let inside = Some(BookingId(Uuid::from_u128(1)));
+        submit(&mut e, JobFacts { inside, attempt, max_duration_s: 1_000, ..waits(1, boards(1, 1)) });
+        let case = format!("attempt {attempt} at {now}");
+        assert_eq!(starts(&e.pass(at(now))).len(), usize::from(starts_now), "{case}");
+        if !starts_now {
+            let why = e.why(job_id(1), at(now)).unwrap();
+            assert!(
+                matches!(why.blockers[0], Blocker::Booking(_, ReservationBlocker::TooShort { .. })),
+                "{case}: {why:?}"
+            );
+        }
+        // The end of the reservation stops the run, so the board is free from then on.
+        let next = window(2_000, 3_000);
+        assert!(e.quote(&boards(1, 1), org(2), next, at(now)).is_ok(), "{case}");
+    }
+}
+
+#[test]
+fn a_later_attempt_waits_for_a_place_in_the_rest_of_its_reservation() {
+    let mut e = engine(1, 1);
+    book(&mut e, 1, &boards(1, 1), window(0, 2_000), 0).unwrap();
+    let inside = Some(BookingId(Uuid::from_u128(1)));
+    submit(&mut e, JobFacts { inside, max_duration_s: 500, ..waits(1, boards(1, 1)) });
+    assert_eq!(starts(&e.pass(at(0))), [job_id(1)]);
+    submit(&mut e, JobFacts { inside, attempt: 1, max_duration_s: 1_900, ..waits(2, boards(1, 1)) });
+    assert_eq!(e.pass(at(10)), []);
+    assert_eq!(e.why(job_id(2), at(10)).unwrap().earliest, Some(at(500)), "after the other run");
+    free(&mut e, 1, at(400));
+    assert_eq!(starts(&e.pass(at(400))), [job_id(2)]);
+}
+
+#[test]
+fn runs_inside_a_reservation_refuse_no_longer_one() {
+    for since in [0, 100] {
+        let mut e = engine(2, 1);
+        book(&mut e, 1, &boards(1, 2), window(0, 2_000), 0).unwrap();
+        let id = BookingId(Uuid::from_u128(1));
+        submit(&mut e, JobFacts { inside: Some(id), max_duration_s: 1_999, ..waits(1, boards(1, 2)) });
+        assert_eq!(starts(&e.pass(at(0))), [job_id(1)]);
+        // A slow start: the limit of the job ends after the reservation.
+        let slot = |n: u128| vec![Slot { gpu: format!("GPU-{n}-0").into(), part: Part::Whole }];
+        let rank = |n| ClaimRank { node: node_id(n), slots: slot(n), cpu_milli: 0, memory_mib: 0 };
+        let claim = Claim {
+            owner: Owner { job: job_id(1), attempt: 1 },
+            org: org(1),
+            ranks: vec![rank(1), rank(2)],
+            milli: 2_000,
+            since: at(since),
+            ends_by: Some(at(since + 1_999)),
+            priority: Priority::Normal,
+            stops: false,
+            stopped_for: None,
+            requeues: false,
+            models: vec!["H100-80GB".into()],
+            preemptible: None,
+            gives_back_ms: None,
+            replica: false,
+            saved_at: None,
+            inside: Some(id),
+            bill: ClaimBill { offering: None, devices_milli: 2_000, nano_per_second: 0 },
+        };
+        e.apply(Fact::Claim { version: 2, claim }, at(since));
+        let booking = e.calendar().get(id).unwrap().clone();
+        let rest = Booking { from: at(2_000), until: at(3_000), ..booking };
+        assert!(e.has_room(&rest, at(1_000)), "a start after {since} s");
+        // A node that is away now may be back by then.
+        let away = NodeFacts { open: false, away: true, ..node(2, "H100-80GB", 1) };
+        e.apply(Fact::Node { version: 2, facts: away }, at(1_000));
+        assert!(e.has_room(&rest, at(1_000)), "a node is away");
+        book(&mut e, 2, &boards(1, 1), window(2_500, 2_600), 1_000).unwrap();
+        assert!(!e.has_room(&rest, at(1_000)), "another reservation");
+    }
+}
+
+#[test]
+fn a_job_inside_starts_after_the_end_of_a_held_start_beside_it() {
+    let mut e = engine(1, 8);
+    let id = BookingId(Uuid::from_u128(1));
+    book(&mut e, 1, &boards(4, 1), window(0, 32_400), 0).unwrap();
+    let with = |n, o, memory_mib, max_duration_s, inside| JobFacts {
+        org: org(o),
+        inside,
+        max_duration_s,
+        ..waits(n, Request { memory_mib, ..boards(4, 1) })
+    };
+    submit(&mut e, with(1, 2, 200_000, 25_000, None));
+    assert_eq!(starts(&e.pass(at(0))), [job_id(1)], "the boards beside the reservation");
+    submit(&mut e, with(2, 3, 350_000, 36_000, None));
+    assert_eq!(e.pass(at(10)), [], "it has a held start at the end of the first job");
+    submit(&mut e, with(3, 1, 200_000, 28_000, Some(id)));
+    assert_eq!(e.pass(at(20)), [], "no memory is left from the held start on");
+    e.apply(Fact::Left { version: 9, job: job_id(2) }, at(50));
+    assert_eq!(starts(&e.pass(at(60))), [job_id(3)], "the held start is gone");
 }
 
 #[test]

@@ -195,7 +195,11 @@ pub(super) fn claims(held: Vec<HeldAllocation>, now: Timestamp) -> Vec<Claim> {
         });
         claim.ends_by = match a.unclean {
             Some(_) => None,
-            None if runs => Some(since.plus_seconds(left.max(0))),
+            // The end of a reservation stops the runs inside.
+            None if runs => {
+                let by = since.plus_seconds(left.max(0));
+                Some(row.reservation_ends_at.map_or(by, |end| by.min(end)))
+            }
             // The attempt stops or is being cleaned. The engine counts from the first fact about that.
             None => Some(now.plus_seconds(row.grace_s.max(GRACE_S))),
         };

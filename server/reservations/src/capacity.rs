@@ -54,7 +54,9 @@ pub(crate) fn expected_end(row: &HeldAllocation, now: Timestamp) -> Option<Times
         return Some(now.plus_seconds(row.grace_s.max(GRACE_S)));
     }
     let left_s = row.max_duration_s - row.metered_before_ms / 1_000;
-    let end = row.started_at.unwrap_or(now).plus_seconds(left_s.max(0));
+    let limit = row.started_at.unwrap_or(now).plus_seconds(left_s.max(0));
+    // The end of a reservation stops the runs inside.
+    let end = row.reservation_ends_at.map_or(limit, |ends_at| limit.min(ends_at));
     Some(end.max(now.plus_seconds(LATE_S)))
 }
 

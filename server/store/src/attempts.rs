@@ -106,6 +106,7 @@ pub struct HeldAllocation {
     pub slug: String,
     pub nano_per_second: i64,
     pub reservation_id: Option<ReservationId>,
+    pub reservation_ends_at: Option<Timestamp>,
     #[sqlx(flatten)]
     pub phase: Phase,
     /// The latest attempt of the job.
@@ -396,10 +397,10 @@ macro_rules! select_held {
         concat!(
             "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, a.share_milli, \
              a.mig_uuid, a.unclean, j.name AS job_name, o.name AS org_name, j.started_at, j.max_duration_s, \
-             j.metered_before_ms, j.priority, j.preemptible, j.grace_s, j.cpu_milli, j.memory_mib, f.slug, j.nano_per_second, j.reservation_id, j.state, j.stop_cause, j.stop_reason, j.stop_for_job, j.stop_requeues, j.stop_seconds, j.stop_percent, j.attempt AS latest, f.board_cells AS cells, f.gpu_model, a.room_for_job, \
+             j.metered_before_ms, j.priority, j.preemptible, j.grace_s, j.cpu_milli, j.memory_mib, f.slug, j.nano_per_second, j.reservation_id, r.ends_at AS reservation_ends_at, j.state, j.stop_cause, j.stop_reason, j.stop_for_job, j.stop_requeues, j.stop_seconds, j.stop_percent, j.attempt AS latest, f.board_cells AS cells, f.gpu_model, a.room_for_job, \
              EXISTS (SELECT 1 FROM service_replicas s WHERE s.job_id = j.id) AS replica, j.gives_back_ms \
              FROM allocations a JOIN jobs j ON j.id = a.job_id JOIN orgs o ON o.id = a.org_id \
-             JOIN offerings f ON f.id = j.offering_id ",
+             JOIN offerings f ON f.id = j.offering_id LEFT JOIN reservations r ON r.id = j.reservation_id ",
             $rest
         )
     };

@@ -121,7 +121,7 @@ impl Judge<'_> {
         let own = spec.inside.map(crate::world::booking_id);
         let booked: Vec<Promise> =
             self.world.booked.iter().flatten().filter(|p| Some(p.id) != own).cloned().collect();
-        let (until, powered) = (now + self.world.jobs[job].left, spec.inside.is_none());
+        let (until, powered) = (self.world.run_end(job, now), spec.inside.is_none());
         let query = Query { job, from: now, until, gone: &[], promises: &booked, powered };
         let within = spec.inside.map(|_| self.within(job));
         let boards: BTreeSet<(usize, usize)> =
@@ -257,7 +257,7 @@ impl Judge<'_> {
             let others: Vec<Promise> = booked.chain(firm.map(|k| &k.promise)).cloned().collect();
             let Some(from) = self.earliest_beside(n, &others) else { return false };
             let (org, cpus) = (self.job(n).org, self.job(n).cpus);
-            let until = from + self.world.jobs[n].left;
+            let until = self.world.run_end(n, from);
             let powered = self.job(n).inside.is_none();
             let query = Query { job: n, from, until, gone: &[], promises: &others, powered };
             self.placements(&query, self.within(n)).into_iter().any(|parts| {

@@ -42,7 +42,7 @@ impl Judge<'_> {
 
     /// True if a job could run from a time on, without the runs of the jobs `gone`.
     pub(super) fn could_run(&self, job: usize, from: i64, gone: &[usize], promises: &[Promise]) -> bool {
-        let until = from + self.world.jobs[job].left;
+        let until = self.world.run_end(job, from);
         let powered = self.job(job).inside.is_none();
         let query = Query { job, from, until, gone, promises, powered };
         match self.job(job).inside {
@@ -86,7 +86,7 @@ impl Judge<'_> {
 
     /// True if a job takes part in the queue now.
     pub(super) fn takes_part(&self, job: usize) -> bool {
-        let ends = self.world.now + self.world.jobs[job].left;
+        let ends = self.world.run_end(job, self.world.now);
         let inside = self.job(job).inside.is_none() || self.within(job).is_some_and(|w| ends <= w.until);
         self.world.waits(job) && self.world.is_released(job) && self.is_admitted(job) && inside
     }

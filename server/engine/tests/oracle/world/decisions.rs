@@ -19,13 +19,14 @@ impl World {
             (host, slots.iter().map(part).collect())
         });
         let ranks = places.collect();
+        let ends = self.run_end(n, self.now);
         let (now, job) = (self.now, &mut self.jobs[n]);
         job.attempt += 1;
         let preemptible = job.spec.preemptible;
         job.state = State::Running(Run {
             ranks,
             since: now,
-            ends: Some(now + job.left),
+            ends: Some(ends),
             late_s: 0,
             preemptible,
             stopped_for: None,
