@@ -28,6 +28,8 @@ const LAST_ORG: &str = "berth_org";
 #[derive(Clone)]
 pub struct Session {
     pub me: Me,
+    /// The present name of the user, which the page of the account changes.
+    pub name: RwSignal<String>,
     /// The organization of the address, or else the last one of this browser; absent without a membership.
     pub org: Memo<Option<OrgId>>,
 }
@@ -248,7 +250,8 @@ fn SignedIn(
     let shown =
         Memo::new(move |_| slug.with(|slug| shown.iter().find(|member| member.org.slug == *slug).cloned()));
     let org = Memo::new(move |_| shown.with(|shown| shown.as_ref().map(|member| member.org.id)));
-    provide_context(Session { me: me.clone(), org });
+    let name = RwSignal::new(me.user.name.clone());
+    provide_context(Session { me: me.clone(), name, org });
     provide_context(OrgLinks::new(slug));
     let org_name = move || shown.with(|shown| shown.as_ref().map(|m| m.org.name.clone())).unwrap_or_default();
     let pathname = use_location().pathname;
@@ -321,7 +324,7 @@ fn SignedIn(
             details.set_open(false);
         }
     });
-    let account_label = format!("Your account: {}", me.user.name);
+    let account_label = move || format!("Your account: {}", name.get());
     let unverified = me.email_verified_at.is_none().then(|| unverified_banner(&me.user.email));
     let operator_text = me.operator_role.map(|role| format!("operator ({})", role.name()));
     let role_text = move || {
@@ -377,7 +380,7 @@ fn SignedIn(
                     </details>
                 </nav>
                 <div class="rail__foot">
-                    <p><a href="/account" aria-label=account_label>{me.user.name.clone()}</a><br/>{role_text}</p>
+                    <p><a href="/account" aria-label=account_label>{move || name.get()}</a><br/>{role_text}</p>
                     <p class="rail__theme"><ThemeSwitch id="theme"/></p>
                     <p class="rail__theme"><ZoneSelect id="zone"/></p>
                     <p><a href="/docs" rel="external">"Documentation"</a></p>

@@ -71,6 +71,30 @@ test('a link by mail verifies an address', async () => {
   await close();
 });
 
+test('a person changes the own name', async () => {
+  const person = await signUp(portal.url);
+  const { page, close } = await openPage(browser, portal.url, { headers: person.headers });
+  await page.goto('/account');
+  await settled(page);
+  const save = page.getByRole('button', { name: 'Save name' });
+  await awake(save);
+  const name = page.getByRole('textbox', { name: 'Your name' });
+  assert.equal(await name.inputValue(), person.name);
+  await name.fill(' ');
+  await save.click();
+  await page.locator('#name[aria-invalid="true"]').waitFor();
+  await name.fill(' Ada King ');
+  await save.click();
+  await page.getByText('Name saved.').waitFor();
+  assert.equal(await name.inputValue(), 'Ada King');
+  const link = page.getByRole('link', { name: 'Your account: Ada King' });
+  await link.waitFor();
+  await page.reload();
+  await link.waitFor();
+  assert.equal((await api(portal.url, person.headers)('GET', '/me')).user.name, 'Ada King');
+  await close();
+});
+
 test('a changed password ends the other sessions', async () => {
   const person = await signUp(portal.url);
   const other = await signIn(portal.url, person);

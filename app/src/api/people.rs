@@ -3,15 +3,21 @@
 use std::future::Future;
 
 use berth_types::Page;
+use berth_types::accounts::User;
 use berth_types::change_requests::Outcome;
 use berth_types::ids::{SessionId, UserId};
 use berth_types::people::{
     BrowserSession, ChangePassword, CompletePasswordReset, CompleteVerification, DeleteAccount, DisableUser,
-    EndedSessions, NewPasswordReset, Person, VerifiedEmail,
+    EndedSessions, NewPasswordReset, PatchMe, Person, VerifiedEmail,
 };
 
 use super::escape::escaped;
 use super::{Answer, get, list_all, send};
+
+/// Changes the name of the signed-in person.
+pub fn rename(input: &PatchMe) -> impl Future<Output = Answer<User>> + Send + 'static {
+    send("PATCH", "/me", input, None)
+}
 
 /// Changes the password of the signed-in person.
 pub fn change_password(

@@ -12,6 +12,19 @@ pub const DELETED_NAME: &str = "Deleted person";
 /// The most characters of the reason for which an account is disabled.
 pub const MAX_REASON_CHARS: usize = 300;
 
+/// The body of a change of the caller's account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct PatchMe {
+    /// The name of the user: 1 to 100 printable characters on one line, not only white space.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
+    )]
+    pub name: String,
+}
+
 /// The body of a change of the caller's password.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -236,6 +236,7 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "account.deleted",
     "account.disabled",
     "account.enabled",
+    "account.renamed",
     "attempt.late",
     "attempt.meter_refused",
     "attempt.start_refused",

@@ -1,5 +1,6 @@
 //! First set-up, sign-up, sessions and API tokens.
 
+mod name;
 mod refused;
 pub mod routes;
 mod sign_in;

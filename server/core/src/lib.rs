@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod approval;
 pub mod capacity;
+pub mod decision_mail;
 pub mod dedicated;
 pub mod domains;
 pub mod drains;

@@ -4,6 +4,7 @@
 //! submissions, in the transaction that records the job.
 
 mod credit;
+mod mail;
 mod pending;
 pub mod routes;
 
@@ -374,7 +375,7 @@ impl Quotas {
             request.id.to_string(),
             credit::request_text(&request, &self.context.settings.currency),
         );
-        let (id, key) = (request.id, caller.idempotency_key.clone());
+        let (id, requester, key) = (request.id, caller.user.id, caller.idempotency_key.clone());
         let done = self.context.db.try_write(move |tx| {
             let (request, event, key) = (request.clone(), event.clone(), key.clone());
             async move {
@@ -385,7 +386,7 @@ impl Quotas {
                     return Err(Problem::invalid_field("/reason", detail).into());
                 }
                 idempotency::claim(tx, key.as_ref(), &id.to_string(), now).await?;
-                store::quotas::insert_request(tx, &request).await?;
+                store::quotas::insert_request(tx, &request, requester).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
                 Ok(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found)?)
             }
@@ -474,7 +475,9 @@ impl Quotas {
                     credit::grant(tx, &context, &request, micros, &event).await?;
                 }
                 store::quotas::insert_audit(tx, Some(request.org), &event).await?;
-                Ok(Outcome::Done(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found)?))
+                let decided = store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found)?;
+                mail::record(tx, &context, &decided).await?;
+                Ok(Outcome::Done(decided))
             }
             .boxed()
         });

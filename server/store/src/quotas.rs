@@ -104,9 +104,10 @@ macro_rules! select_requests {
     };
 }
 
-pub async fn insert_request(tx: &mut Tx<'_>, request: &QuotaRequest) -> Result<(), StoreError> {
-    let sql = "INSERT INTO quota_requests (id, org_id, limits, reason, state, created_at, created_by, note, credit_micros) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7, '', $8)";
+/// Adds a request of a user.
+pub async fn insert_request(tx: &mut Tx<'_>, request: &QuotaRequest, user: UserId) -> Result<(), StoreError> {
+    let sql = "INSERT INTO quota_requests (id, org_id, limits, reason, state, created_at, created_by, note, credit_micros, \
+               created_by_id) VALUES ($1, $2, $3, $4, $5, $6, $7, '', $8, $9)";
     exec!(
         tx,
         sql,
@@ -117,9 +118,23 @@ pub async fn insert_request(tx: &mut Tx<'_>, request: &QuotaRequest) -> Result<(
         request.state,
         request.created_at,
         &request.created_by,
-        request.credit_micros
+        request.credit_micros,
+        user
     )
     .map(|_| ())
+}
+
+/// Finds the address for the mail about the decision on a request: the verified one of the user who made it, if the user
+/// is a member with an enabled account.
+pub async fn find_requester_address(
+    tx: &mut Tx<'_>,
+    id: QuotaRequestId,
+) -> Result<Option<String>, StoreError> {
+    let sql = "SELECT u.email, r.id AS row_id FROM quota_requests r \
+               JOIN members m ON m.org_id = r.org_id AND m.user_id = r.created_by_id \
+               JOIN users u ON u.id = m.user_id \
+               WHERE r.id = $1 AND u.email_verified_at IS NOT NULL AND u.disabled_at IS NULL";
+    Ok(find!(tx, (String,), sql, id)?.map(|(email,)| email))
 }
 
 /// Counts the pending requests of an organization.

@@ -1,7 +1,8 @@
-//! Page of the person's own account: name and address, password, sessions, deletion.
+//! Page of the person's own account: address, name, password, sessions, deletion.
 
 mod deletion;
 mod identities;
+mod name;
 mod password;
 mod sessions;
 mod text;
@@ -13,6 +14,7 @@ use leptos::prelude::*;
 
 use self::deletion::Deletion;
 use self::identities::identities_view;
+use self::name::NameForm;
 use self::password::PasswordForm;
 use self::sessions::Sessions;
 use super::call_button::CallButton;
@@ -34,6 +36,7 @@ pub fn AccountPage() -> impl IntoView {
     view! {
         <Page title="Your account".to_owned()>
             <Profile me=me/>
+            <NameForm/>
             <PasswordForm changed=Callback::new(move |()| sessions.refetch())/>
             <Transition fallback=|| view! { <Loading/> }>
                 {move || suspended(async move {
@@ -59,7 +62,7 @@ pub fn AccountPage() -> impl IntoView {
     }
 }
 
-/// The name and the address with its state.
+/// The address with its state.
 #[component]
 fn Profile(me: Me) -> impl IntoView {
     let state = match me.email_verified_at {
@@ -70,8 +73,6 @@ fn Profile(me: Me) -> impl IntoView {
         <section class="card">
             <h2 class="card__title">"Profile"</h2>
             <dl class="kv">
-                <dt>"Name"</dt>
-                <dd class="break">{me.user.name}</dd>
                 <dt>"E-mail"</dt>
                 <dd class="break">{me.user.email}</dd>
                 <dt>"Verification"</dt>

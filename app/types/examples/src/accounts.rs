@@ -7,7 +7,8 @@ use berth_types::members::{AcceptInvitation, ChangeMember, LookAtInvitation, New
 use berth_types::operators::{ChangeOperator, NewOperator, OperatorRole, RemoveOperator};
 use berth_types::passkeys::{NewPasskey, PasskeyProof, PasskeySignIn, RenamePasskey};
 use berth_types::people::{
-    ChangePassword, CompletePasswordReset, CompleteVerification, DeleteAccount, DisableUser, NewPasswordReset,
+    ChangePassword, CompletePasswordReset, CompleteVerification, DeleteAccount, DisableUser,
+    NewPasswordReset, PatchMe,
 };
 use berth_types::scopes::ApiScope;
 use berth_types::service_accounts::NewServiceAccount;
@@ -32,6 +33,10 @@ pub(super) fn sign_up() -> SignUp {
 
 pub(super) fn sign_in() -> SignIn {
     SignIn { email: "ada@example.org".to_owned(), password: PASSWORD.to_owned() }
+}
+
+pub(super) fn patch_me() -> PatchMe {
+    PatchMe { name: "Ada King".to_owned() }
 }
 
 pub(super) fn change_password() -> ChangePassword {

@@ -45,7 +45,11 @@ fn value<T: Serialize>(example: T) -> Value {
 
 /// The examples of each type of a request, by the name of its schema.
 pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
-    [without_services(), services::by_schema(), of_pools()].concat()
+    [without_services(), services::by_schema(), of_pools(), of_names()].concat()
+}
+
+fn of_names() -> Vec<(&'static str, Vec<Value>)> {
+    vec![("PatchMe", vec![value(patch_me())])]
 }
 
 fn of_pools() -> Vec<(&'static str, Vec<Value>)> {

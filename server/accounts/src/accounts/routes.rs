@@ -1,6 +1,6 @@
 //! Set-up, sign-up, sessions, the caller, tokens and organizations.
 
-use super::{Accounts, SignInOrigin, SignInStep};
+use super::{Accounts, SignInOrigin, SignInStep, name};
 use aide::axum::ApiRouter;
 use aide::axum::routing::{delete_with, get_with, post_with};
 use axum::Json as Answer;
@@ -19,6 +19,7 @@ use berth_types::accounts::{
 };
 use berth_types::factors::{SecondFactorSignIn, SignInChallenge};
 use berth_types::ids::{OrgId, TokenId};
+use berth_types::people::PatchMe;
 use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Accounts> {
@@ -44,7 +45,16 @@ pub fn routes() -> ApiRouter<Accounts> {
             ),
         )
         .api_route("/sessions/current", delete_with(sign_out, empty::<204>(ANY, "Ends the session.")))
-        .api_route("/me", get_with(me, doc(ANY, "Gives the caller with the organizations and roles.")))
+        .api_route(
+            "/me",
+            get_with(me, doc(ANY, "Gives the caller with the organizations and roles.")).patch_with(
+                rename,
+                doc(
+                    ApiScope::Admin,
+                    "Changes the name of the caller. A name that a provider keeps by SCIM does not change here.",
+                ),
+            ),
+        )
         .api_route(
             "/orgs/{org}/tokens",
             get_with(list_tokens, doc(ApiScope::MembersRead, "Lists the API tokens of an organization."))
@@ -148,6 +158,14 @@ async fn me(
     SignedUnenrolled(caller): SignedUnenrolled,
 ) -> Result<Answer<Me>, Failed> {
     Ok(Answer(accounts.me(&caller).await?))
+}
+
+async fn rename(
+    State(accounts): State<Accounts>,
+    Signed(caller): Signed,
+    body: Json<PatchMe>,
+) -> Result<Answer<User>, Failed> {
+    Ok(Answer(name::rename(&accounts.context, &caller, &body.value.name).await?))
 }
 
 async fn list_tokens(

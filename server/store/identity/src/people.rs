@@ -89,6 +89,15 @@ pub async fn set_password(tx: &mut Tx<'_>, user: UserId, hash: &str) -> Result<(
     exec!(tx, sql, user, hash).map(|_| ())
 }
 
+/// Changes the name of a person. Returns false if a provider keeps the name by SCIM, which needs an account without a
+/// password, or if the account is deleted.
+pub async fn rename(tx: &mut Tx<'_>, user: UserId, name: &str) -> Result<bool, StoreError> {
+    let sql = "UPDATE users SET name = $2 WHERE id = $1 AND deleted_at IS NULL AND NOT service \
+               AND (password_hash <> '' OR operator \
+               OR NOT EXISTS (SELECT 1 FROM scim_users s WHERE s.user_id = users.id))";
+    Ok(exec!(tx, sql, user, name)? == 1)
+}
+
 /// Finds the time at which the e-mail address of a user was verified.
 pub async fn find_verified_at(tx: &mut Tx<'_>, user: UserId) -> Result<Option<Timestamp>, StoreError> {
     let sql = "SELECT email_verified_at, id AS row_id FROM users WHERE id = $1";

@@ -15,6 +15,7 @@ pub(in crate::pages) fn action_text(action: &str) -> &str {
         "account.deleted" => "Account deleted",
         "account.disabled" => "Account disabled",
         "account.enabled" => "Account enabled",
+        "account.renamed" => "Account renamed",
         "operator.added" => "Operator added",
         "operator.removed" => "Operator removed",
         "operator.role_changed" => "Operator role changed",
