@@ -40,6 +40,8 @@ pub fn App() -> impl IntoView {
     provide_context(identity);
     provide_context(RwSignal::new(theme::page_theme()));
     provide_context(ui::zone::page_zone());
+    let palette = ui::PaletteSlot::new(None);
+    provide_context(palette);
     view! {
         <Router>
             <Routes fallback=|| view! { <NotFoundPage/> }>
@@ -148,6 +150,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/operator/audit") view=routes::AUDIT ssr=SsrMode::Async/>
                 </ParentRoute>
             </Routes>
+            <ui::Palette data=palette/>
         </Router>
         <pages::proof_dialog::ProofDialog/>
         <Title formatter=title_html/>

@@ -275,6 +275,12 @@ fn SignedIn(
         open: RwSignal::new(false),
     };
     let palette_open = palette.open;
+    let slot = expect_context::<PaletteSlot>();
+    slot.set(Some(palette));
+    // Its signals end with this frame.
+    on_cleanup(move || {
+        let _ = slot.try_set(None);
+    });
     let options = move || {
         let option = |org: Org| {
             let (value, initial) = (org.slug, slug.get_untracked());
@@ -398,7 +404,6 @@ fn SignedIn(
             </section>
             <main class="main" id="main" tabindex="-1">{unverified}<Outlet/></main>
         </div>
-        <Palette data=palette/>
     }
 }
 

@@ -194,6 +194,26 @@ test('the palette opens a page and a job by the keyboard only', async () => {
   await page.getByRole('option', { name: job.id }).waitFor();
   await page.keyboard.press('Enter');
   await page.waitForURL((url) => url.pathname.endsWith(`/jobs/${job.id}`));
+
+  // A page that arrives behind the open palette takes neither its focus nor its letters.
+  let release;
+  const released = new Promise((resolve) => { release = resolve; });
+  await page.route('**/pkg/**', async (route) => {
+    await released;
+    return route.continue();
+  });
+  const rail = page.getByRole('navigation', { name: 'Main' });
+  await rail.getByRole('link', { name: 'Secrets', exact: true }).click();
+  await page.keyboard.press('Control+k');
+  await box.waitFor();
+  await page.keyboard.type('lim');
+  release();
+  await page.waitForURL((url) => url.pathname.endsWith('/secrets'));
+  await page.locator('h1', { hasText: 'Secrets' }).waitFor();
+  await page.keyboard.type('its');
+  assert.equal(await box.inputValue(), 'limits');
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { level: 1, name: 'Limits' }).waitFor();
   // The browser logs the answer 404.
   assert.deepEqual(faults.filter((fault) => !fault.includes(absent)), []);
   await close();

@@ -2,7 +2,7 @@
 // job, deleted.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { appendFileSync, mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -124,6 +124,48 @@ test('a file that changes during its upload is refused, and the next file follow
     // The received part stays until the file is selected again, or until its removal.
     const open = page.getByRole('table', { name: 'Unfinished uploads' });
     await open.getByRole('row').filter({ hasText: 'growing.log' }).getByText('of 9.0 MiB').waitFor();
+  } finally {
+    rmSync(dir, { recursive: true, force: true });
+  }
+});
+
+test('a folder keeps its directories, and a refused file stops no other', async () => {
+  const owner = await signUp(demo.url);
+  const volume = `/orgs/${owner.org}/volumes/sets`;
+  await owner.api('POST', `/orgs/${owner.org}/volumes`, { name: 'sets', max_bytes: 1 << 20 });
+  const dir = mkdtempSync(join(tmpdir(), 'berth-folder-'));
+  try {
+    const photos = join(dir, 'photos');
+    // A path of a volume has at most 64 parts.
+    const deep = join(photos, ...Array(64).fill('d'));
+    mkdirSync(deep, { recursive: true });
+    mkdirSync(join(photos, 'day one', 'raw'), { recursive: true });
+    writeFileSync(join(deep, 'far.txt'), 'far');
+    writeFileSync(join(photos, 'list.txt'), 'list');
+    writeFileSync(join(photos, 'day one', 'raw', 'a b.bin'), 'ab');
+    const { page } = await openPage(browser, demo.url, { headers: owner.headers });
+    await page.goto(inOrg(owner.slug, '/volumes/sets?dir=in'));
+    await settled(page);
+    const input = page.getByLabel('Upload folder', { exact: true });
+    await awake(input);
+    const empty = page.getByText('No file selected.');
+    // Browsers have this event after a folder without files, and after a closed dialog.
+    await input.dispatchEvent('cancel');
+    await empty.waitFor();
+
+    await input.setInputFiles(photos);
+    await page.getByText('4 bytes, complete').waitFor();
+    await page.getByText('2 bytes, complete').waitFor();
+    await page.getByText('A path has at most 64 parts.').waitFor();
+    assert.equal(await empty.count(), 0);
+    const uploads = page.getByRole('list', { name: 'Uploads' }).getByRole('listitem');
+    assert.equal(await uploads.count(), 3);
+    await page.getByRole('progressbar', { name: 'Upload of in/photos/day one/raw/a b.bin' }).waitFor();
+    const files = await owner.api('GET', `${volume}/files?dir=in/photos/day%20one/raw`);
+    assert.deepEqual(files.items.map((file) => [file.path, file.bytes]), [['in/photos/day one/raw/a b.bin', 2]]);
+    await page.getByRole('link', { name: 'photos/' }).click();
+    await page.getByText('list.txt', { exact: true }).waitFor();
+    await page.getByRole('link', { name: 'day one/' }).waitFor();
   } finally {
     rmSync(dir, { recursive: true, force: true });
   }

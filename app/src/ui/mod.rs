@@ -32,7 +32,7 @@ pub use field::{
 pub use log_view::LogView;
 pub use menu::Menu;
 pub use notice::{NotFound, ProblemNotice};
-pub use palette::{Palette, PaletteButton, PaletteData};
+pub use palette::{Palette, PaletteButton, PaletteData, PaletteSlot};
 pub use pointers::{errors_into, is_into, labelled_error};
 pub use retry::{Retry, RetryNotice};
 pub use size::size_text;

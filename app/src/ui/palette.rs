@@ -143,24 +143,37 @@ pub fn PaletteButton(
     }
 }
 
+/// The data of the palette of the present session; none without a session.
+pub type PaletteSlot = RwSignal<Option<PaletteData>>;
+
 /// The shortcut and, after the first opening, the dialog.
+///
+/// It is outside of the pages: the arrival of a page takes the frame out of the document for a moment, and a dialog in
+/// it would lose the typed letters.
 #[component]
-pub fn Palette(data: PaletteData) -> impl IntoView {
-    let open = data.open;
+pub fn Palette(
+    /// The data of the frame of the session.
+    data: PaletteSlot,
+) -> impl IntoView {
     Effect::new(move || {
         let handle = window_event_listener(keydown, move |event: KeyboardEvent| {
             let held = (event.ctrl_key() || event.meta_key()) && !event.shift_key() && !event.alt_key();
-            if held && event.key().eq_ignore_ascii_case("k") {
+            if held
+                && event.key().eq_ignore_ascii_case("k")
+                && let Some(open) = data.with_untracked(|data| data.as_ref().map(|data| data.open))
+            {
                 event.prevent_default();
                 open.set(true);
             }
         });
         on_cleanup(move || handle.remove());
     });
-    let wanted = Memo::new(move |before: Option<&bool>| open.get() || before.is_some_and(|before| *before));
+    let wanted = Memo::new(move |before: Option<&bool>| {
+        let is_open = data.with(|data| data.as_ref().is_some_and(|data| data.open.get()));
+        is_open || before.is_some_and(|before| *before)
+    });
     move || {
-        wanted.get().then(|| {
-            let data = data.clone();
+        data.get().filter(|_| wanted.get()).map(|data| {
             // The browser has one thread, so the value never changes its thread.
             Suspend::new(SendWrapper::new(async move {
                 match dialog(data).await {
@@ -248,7 +261,7 @@ fn PaletteDialog(data: PaletteData) -> impl IntoView {
     let search = RwSignal::new(String::new());
     let current = RwSignal::new(0usize);
     let element = NodeRef::<leptos::html::Dialog>::new();
-    // True from an opening until the dialog is shown: the event of its last close can come later.
+    // True from an opening until the dialog is shown: the event of its last close can come later, also after it.
     let opening = RwSignal::new(false);
     let objects = load_objects(&data, search);
     let found = load_by_id(&data, search);
@@ -329,7 +342,8 @@ fn PaletteDialog(data: PaletteData) -> impl IntoView {
             aria-label="Go to"
             node_ref=element
             on:close=move |_| {
-                if !opening.get_untracked() {
+                let is_shown = element.get_untracked().is_some_and(|dialog| dialog.open());
+                if !is_shown && !opening.get_untracked() {
                     open.set(false);
                 }
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use berth_types::problems::Problem;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -14,7 +14,7 @@ use serde_path_to_error::{Path as JsonPath, Segment};
 use tower_http::timeout::TimeoutError;
 
 use crate::failed::Failed;
-use crate::faults::{plain, plain_parameter};
+use crate::faults::{is_beyond, plain, plain_parameter, widest_bounds};
 
 /// The longest reception of a body without its bytes.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -196,8 +196,17 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     }
 }
 
-/// The fault of a query in plain words. `text` is the text of its rejection.
-fn query_fault(query: &str, text: &str) -> String {
+/// The least and the largest number of a parameter. Its faults do not name its type, so other numbers are tried.
+fn parameter_bounds<T: DeserializeOwned>(name: &str) -> Option<(i128, i128)> {
+    widest_bounds(|most| {
+        let Ok(uri) = format!("/?{name}={most}").parse::<Uri>() else { return false };
+        let read = axum::extract::Query::<T>::try_from_uri(&uri);
+        read.err().is_none_or(|error| !is_beyond(&error.body_text()))
+    })
+}
+
+/// The fault of a query in plain words. `text` is the text of its rejection, `bounds` finds those of a parameter.
+fn query_fault(query: &str, text: &str, bounds: fn(&str) -> Option<(i128, i128)>) -> String {
     let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(text);
     let (name, message) = match text.split_once(": ") {
         Some((name, message)) if !name.contains([' ', '`']) => (name, message),
@@ -205,7 +214,8 @@ fn query_fault(query: &str, text: &str) -> String {
     };
     let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
     let subject = if name.is_empty() { "A parameter".to_owned() } else { format!("`{name}`") };
-    format!("The query is invalid. {}", plain_parameter(&subject, value.unwrap_or_default(), message))
+    let bounds = if !name.is_empty() && is_beyond(message) { bounds(name) } else { None };
+    format!("The query is invalid. {}", plain_parameter(&subject, value.unwrap_or_default(), message, bounds))
 }
 
 /// The query; an unknown or unreadable parameter is a problem.
@@ -220,7 +230,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
         let read = axum::extract::Query::<T>::from_request_parts(parts, state).await;
         read.map(|query| Self(query.0)).map_err(|error| {
             let query = parts.uri.query().unwrap_or_default();
-            Failed(Problem::malformed(query_fault(query, &error.body_text())))
+            Failed(Problem::malformed(query_fault(query, &error.body_text(), parameter_bounds::<T>)))
         })
     }
 }
@@ -229,7 +239,6 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use axum::http::Uri;
     use serde::Deserialize;
 
     use super::*;
@@ -353,10 +362,20 @@ mod tests {
         size: Option<Size>,
     }
 
-    fn parameter_fault(query: &str) -> String {
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "the values of the fields are not read")]
+    struct Span {
+        from: i64,
+        bytes: u64,
+    }
+
+    fn parameter_fault<T: DeserializeOwned + std::fmt::Debug>(query: &str) -> String {
         let uri: Uri = format!("/jobs?{query}").parse().unwrap_or_default();
-        let read = axum::extract::Query::<Filter>::try_from_uri(&uri);
-        read.map_or_else(|error| query_fault(query, &error.body_text()), |query| format!("{:?}", query.0))
+        let read = axum::extract::Query::<T>::try_from_uri(&uri);
+        read.map_or_else(
+            |error| query_fault(query, &error.body_text(), parameter_bounds::<T>),
+            |query| format!("{:?}", query.0),
+        )
     }
 
     #[test]
@@ -368,14 +387,27 @@ mod tests {
             ("limit=-", "`limit` must be a whole number."),
             ("limit=many", "`limit` must be a whole number."),
             ("limit=", "`limit` must be a whole number."),
-            ("limit=4294967296", "`limit` must be a smaller number."),
-            ("after=-129", "`after` must be a larger number."),
+            ("limit=4294967296", "`limit` must be a whole number from 0 to 4294967295."),
+            ("on=true&limit=99999999999999999999", "`limit` must be a whole number from 0 to 4294967295."),
+            ("after=128", "`after` must be a whole number from -128 to 127."),
+            ("after=-129", "`after` must be a whole number from -128 to 127."),
             ("on=yes", "`on` must be true or false."),
             ("size=tiny", "`size` must be one of `small`, `large`, `huge`, not `tiny`."),
             ("limits=1", "The field `limits` is unknown. Allowed: `limit`, `after`, `on`, `size`."),
             ("limit=1&limit=2", "The field `limit` is there twice."),
         ] {
-            assert_eq!(parameter_fault(query), format!("The query is invalid. {detail}"), "{query}");
+            let found = parameter_fault::<Filter>(query);
+            assert_eq!(found, format!("The query is invalid. {detail}"), "{query}");
         }
+        // Other parameters may be absent while a bound is found.
+        let (least, most) = (i64::MIN, i64::MAX);
+        assert_eq!(
+            parameter_fault::<Span>("from=9223372036854775808&bytes=1"),
+            format!("The query is invalid. `from` must be a whole number from {least} to {most}.")
+        );
+        assert_eq!(
+            parameter_fault::<Span>("bytes=18446744073709551616"),
+            format!("The query is invalid. `bytes` must be a whole number from 0 to {}.", u64::MAX)
+        );
     }
 }

@@ -9,8 +9,30 @@ pub(crate) fn plain(subject: &str, message: &str) -> String {
     unfit(subject, message).or_else(|| named(subject, message)).unwrap_or_else(other)
 }
 
-/// [`plain`] for a fault of a parameter, whose value is a text before it is parsed.
-pub(crate) fn plain_parameter(subject: &str, value: &str, message: &str) -> String {
+/// True for the fault of a number that its type does not have.
+pub(crate) fn is_beyond(message: &str) -> bool {
+    ["number too large to fit in target type", "number too small to fit in target type"]
+        .iter()
+        .any(|text| message.ends_with(text))
+}
+
+/// The bounds of the widest type whose largest number fits.
+pub(crate) fn widest_bounds(fits: impl Fn(i128) -> bool) -> Option<(i128, i128)> {
+    let kinds = ["u64", "i64", "u32", "i32", "u16", "i16", "u8", "i8"];
+    kinds.into_iter().filter_map(bounds).find(|(_, most)| fits(*most))
+}
+
+/// [`plain`] for a fault of a parameter, whose value is a text before it is parsed. `bounds` are those of a number
+/// that its type does not have.
+pub(crate) fn plain_parameter(
+    subject: &str,
+    value: &str,
+    message: &str,
+    bounds: Option<(i128, i128)>,
+) -> String {
+    if let Some(bounds) = bounds {
+        return format!("{subject} must be {}.", range_text(bounds));
+    }
     let digits = value.strip_prefix('-').unwrap_or_default();
     let is_negative = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let must_be = match message {
@@ -82,12 +104,14 @@ fn bounds(kind: &str) -> Option<(i128, i128)> {
     })
 }
 
+fn range_text((least, most): (i128, i128)) -> String {
+    format!("a whole number from {least} to {most}")
+}
+
 /// The allowed whole numbers. Both bounds are there for a number beyond one that nobody guesses.
 fn whole_text(found: &str, (least, most): (i128, i128)) -> String {
     match number(found) {
-        Some(number) if number > most || (least < 0 && number < least) => {
-            format!("a whole number from {least} to {most}")
-        }
+        Some(number) if number > most || (least < 0 && number < least) => range_text((least, most)),
         _ if least == 0 => "a whole number from 0".to_owned(),
         _ => "a whole number".to_owned(),
     }

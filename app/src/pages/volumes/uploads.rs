@@ -1,8 +1,9 @@
-//! Uploads of files into a volume, in parts. An upload continues at its last part after a lost connection, and
-//! after another selection of the same file.
+//! Uploads of files and of folders into a volume, in parts. An upload continues at its last part after a lost
+//! connection, and after another selection of the same file.
 //!
 //! The portal checks the files; its errors are shown at the file.
 
+use leptos::attr::custom::custom_attribute;
 use leptos::prelude::*;
 
 use super::super::text::size_text;
@@ -17,15 +18,17 @@ fn percent(received: u64, bytes: u64) -> u64 {
     }
 }
 
-/// The file selection with the list of uploads.
+/// The selections of files and of a folder, with the list of uploads.
 #[component]
 pub(super) fn Uploads(state: VolumeState) -> impl IntoView {
-    let on_change = move |event: leptos::ev::Event| {
+    let is_empty = RwSignal::new(false);
+    let on_selection = move |event: leptos::ev::Event| {
         #[cfg(feature = "hydrate")]
-        browser::start(&event, state);
+        is_empty.set(!browser::start(&event, state));
         #[cfg(not(feature = "hydrate"))]
-        let _ = (&event, state);
+        let _ = (&event, is_empty, state);
     };
+    let empty_text = "No file selected. A folder without files has nothing to upload.";
     view! {
         <section class="section">
             <div class="section__head"><h2>"Upload files"</h2></div>
@@ -38,11 +41,28 @@ pub(super) fn Uploads(state: VolumeState) -> impl IntoView {
                         multiple=true
                         disabled=move || !state.ready.get()
                         aria-describedby="volume-files-hint"
-                        on:change=on_change
+                        on:change=on_selection
                     />
                     <p class="field__hint" id="volume-files-hint">
                         "Files go into the current directory and replace files of the same name. Keep this page open until the upload is complete. To continue an interrupted upload, select the same file again."
                     </p>
+                </div>
+                <div class="field field--wide">
+                    <label class="field__label" for="volume-folder">"Upload folder"</label>
+                    // Browsers report a folder without files like a closed dialog.
+                    <input
+                        id="volume-folder"
+                        type="file"
+                        disabled=move || !state.ready.get()
+                        aria-describedby="volume-folder-hint"
+                        on:change=on_selection
+                        on:cancel=on_selection
+                        {..custom_attribute("webkitdirectory", true)}
+                    />
+                    <p class="field__hint" id="volume-folder-hint">
+                        "The folder goes into the current directory, with its name and the directories in it. A second selection of the folder sends all its files again."
+                    </p>
+                    <p class="field__hint" role="status">{move || is_empty.get().then_some(empty_text)}</p>
                 </div>
                 <ul class="uploads" aria-label="Uploads">
                     {move || state.uploads.get().into_iter().map(line).collect::<Vec<AnyView>>()}
@@ -97,6 +117,7 @@ mod browser {
     use berth_types::volumes::{NewUpload, Upload};
     use leptos::prelude::*;
     use leptos::task::spawn_local;
+    use wasm_bindgen::JsValue;
     use web_sys::{File, HtmlInputElement};
 
     use super::super::state::{FileUpload, UploadStatus, VolumeState};
@@ -108,14 +129,21 @@ mod browser {
     const RETRY_PAUSE: Duration = Duration::from_secs(2);
     const CHANGED: &str = "The file was changed, moved or deleted during the upload. Select it again.";
 
-    /// Uploads the selected files one after the other.
-    pub fn start(event: &leptos::ev::Event, state: VolumeState) {
+    /// Returns the path of a file from the selected folder on, or the name of a file without a folder.
+    fn relative_path(file: &File) -> String {
+        let path = js_sys::Reflect::get(file, &JsValue::from_str("webkitRelativePath"));
+        let path = path.ok().and_then(|path| path.as_string());
+        path.filter(|path| !path.is_empty()).unwrap_or_else(|| file.name())
+    }
+
+    /// Uploads the selected files one after the other. Returns false without a file.
+    pub fn start(event: &leptos::ev::Event, state: VolumeState) -> bool {
         let input: HtmlInputElement = event_target(event);
-        let Some(list) = input.files() else { return };
+        let Some(list) = input.files() else { return false };
         let mut queue: Vec<(File, FileUpload)> = Vec::new();
         for file in (0..list.length()).filter_map(|index| list.get(index)) {
-            let dir = state.dir.get_value();
-            let path = if dir.is_empty() { file.name() } else { format!("{dir}/{}", file.name()) };
+            let (dir, path) = (state.dir.get_value(), relative_path(&file));
+            let path = if dir.is_empty() { path } else { format!("{dir}/{path}") };
             let upload = FileUpload {
                 path: StoredValue::new(path),
                 // A length in a browser is a whole number below 2^53.
@@ -125,6 +153,9 @@ mod browser {
                 cancelled: RwSignal::new(false),
             };
             queue.push((file, upload));
+        }
+        if queue.is_empty() {
+            return false;
         }
         state.uploads.update(|all| all.extend(queue.iter().map(|(_, upload)| *upload)));
         // An empty input lets the user select the same file again.
@@ -137,6 +168,7 @@ mod browser {
                 state.reload();
             }
         });
+        true
     }
 
     /// Uploads one file and repeats after a lost connection. `None` after the end of the page.
