@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { axeFindings } from './checks.mjs';
 import {
   bearer, boardsFree, chooseOffering, inOrg, jobIn, launchBrowser, moneyText, openPage, reservedText, ROOT, settled, signIn, signUp,
   startDemo, waitFor,
@@ -222,21 +223,30 @@ test('a price form has the price that was set', async () => {
   await dialog.waitFor({ state: 'hidden' });
 });
 
-test('the operator withdraws a planned price', async () => {
+test('the operator sees a planned price beside the current one, and withdraws it', async () => {
   const { page } = desk;
   const tomorrow = new Date(Date.now() + 86_400_000).toISOString();
-  await operator('POST', '/operator/prices', { offering: PRICED, per_hour_micros: 990_000, effective_from: tomorrow });
+  await operator('POST', '/operator/prices', {
+    offering: PRICED, per_hour_micros: 990_000, preemptible_per_hour_micros: 440_000, effective_from: tomorrow,
+  });
   await page.goto('/operator/prices');
   await settled(page);
-  await awake(button(page, `Change price of ${PRICED}`));
-  await page.locator('summary').filter({ hasText: PRICED }).click();
-  const row = page.getByRole('row').filter({ hasText: '$0.99/h' });
+  const change = button(page, `Change price of ${PRICED}`);
+  await awake(change);
+  const current = page.getByRole('table', { name: 'Prices per hour' }).getByRole('row').filter({ has: change });
+  const begin = `${tomorrow.slice(0, 16).replace('T', ' ')} UTC`;
+  await current.getByText(`Planned: $0.99/h, $0.44/h preemptible from ${begin}.`).waitFor();
+  assert.deepEqual(await axeFindings(page), []);
+  await current.getByRole('link', { name: `Price history of ${PRICED}`, exact: true }).click();
+  const history = page.getByRole('table', { name: /^Versions of the price/ });
+  const row = history.getByRole('row').filter({ hasText: '$0.99/h' });
   await row.filter({ hasText: 'planned' }).getByRole('button', { name: /^Withdraw version/ }).click();
   const dialog = page.getByRole('dialog', { name: `Withdraw the planned price of ${PRICED}?` });
   await button(dialog, 'Withdraw price').click();
   await dialog.waitFor({ state: 'hidden' });
   await page.getByText(`Planned price of ${PRICED} withdrawn.`).waitFor();
   await row.filter({ hasText: 'withdrawn' }).waitFor();
+  await current.getByText('Planned:').waitFor({ state: 'detached' });
 });
 
 test('the launch form shows that price when the job is preemptible', async () => {

@@ -60,9 +60,9 @@ async function played(page, events) {
     route.fulfill({ status: 200, contentType: 'text/event-stream', body }));
 }
 
-/** Types a time and presses Enter. */
-async function jump(page, time) {
-  const input = page.getByLabel('Time (UTC)');
+/** Types a time of a zone and presses Enter. */
+async function jump(page, time, zone = 'UTC') {
+  const input = page.getByLabel(`Time, ${zone}`);
   await input.fill(time);
   await input.press('Enter');
 }
@@ -141,11 +141,11 @@ test('a jump selects the line nearest to a time, and a late time says so', async
   await settled(page);
   await page.getByRole('log').getByText('line 300').waitFor();
   for (const [time, result, selected] of [
-    ['14:20:10', 'Line 101, 14:20:10.0', '101'],
-    ['14:20:14', 'Line 200, 14:20:10.0', '200'],
-    ['2026-11-20 14:19', 'Line 1, 14:20:00.0', '1'],
-    ['2026-11-20T14:20:19Z', 'Line 201, 14:20:20.0', '201'],
-    ['15:00', 'No line is so late. The last line is from 14:20:20.0.', '201'],
+    ['14:20:10', 'Line 101, 14:20:10.0 UTC', '101'],
+    ['14:20:14', 'Line 200, 14:20:10.0 UTC', '200'],
+    ['2026-11-20 14:19', 'Line 1, 14:20:00.0 UTC', '1'],
+    ['2026-11-20T14:20:19Z', 'Line 201, 14:20:20.0 UTC', '201'],
+    ['15:00', 'No line is so late. The last line is from 14:20:20.0 UTC.', '201'],
     ['soon', 'Enter a time such as 14:20:05 or 2026-11-20 14:20.', '201'],
   ]) {
     await jump(page, time);
@@ -158,6 +158,45 @@ test('a jump selects the line nearest to a time, and a late time says so', async
   }
   await level(page, 'Errors 0').check();
   await notice(page).getByText('No errors so far.').waitFor();
+  assert.deepEqual(faults, []);
+  await close();
+});
+
+test('times and jumps are in the zone of the browser, and in UTC by choice', async () => {
+  const { page, faults, close } = await openPage(browser, demo.url, {
+    headers: person.headers, timezoneId: 'Europe/Berlin', viewport: { width: 1440, height: 900 },
+  });
+  // The clocks of Berlin go back between both lines.
+  const exact = ['2026-10-25T00:30:00.000Z', '2026-10-25T01:30:00.000Z'];
+  const times = { from: [0, 7], at_ms: exact.map(Date.parse) };
+  await played(page, [['log', JSON.stringify({ from: 0, text: 'summer\nwinter\n', times })], ['end', 'complete']]);
+  await page.goto(inOrg(person.slug, `/jobs/${written}`));
+  await settled(page);
+  // The portal renders the second load with the zone.
+  await page.reload();
+  await settled(page);
+  await page.getByRole('log').getByText('winter').waitFor();
+  await page.getByRole('checkbox', { name: 'Timestamps' }).check();
+  const shown = (...texts) => waitFor(`the times ${texts}`, async () => {
+    const all = await page.locator('.log__text[data-time]').evaluateAll((lines) =>
+      lines.map((line) => [line.dataset.time, line.previousElementSibling.title]));
+    return JSON.stringify(all) === JSON.stringify(texts.map((text, at) => [text, exact[at]]));
+  });
+  await shown('02:30:00.0', '02:30:00.0');
+  for (const [time, result] of [
+    ['02:30', 'Line 1, 02:30:00.0 UTC+2'],
+    ['2026-10-25T01:30:00Z', 'Line 2, 02:30:00.0 UTC+1'],
+    ['2026-10-25 03:00', 'No line is so late. The last line is from 02:30:00.0 UTC+1.'],
+    ['2026-03-29 02:30', 'The clocks go forward on this day and skip this time. Enter an earlier or a later time.'],
+  ]) {
+    await jump(page, time, 'Europe/Berlin');
+    await notice(page).getByText(result, { exact: true }).waitFor();
+  }
+  const zone = page.getByLabel('Time zone', { exact: true }).and(page.locator(':visible'));
+  await zone.selectOption('utc');
+  await shown('00:30:00.0', '01:30:00.0');
+  await jump(page, '01:30');
+  await notice(page).getByText('Line 2, 01:30:00.0 UTC', { exact: true }).waitFor();
   assert.deepEqual(faults, []);
   await close();
 });

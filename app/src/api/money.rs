@@ -66,6 +66,11 @@ pub fn price_versions(
     get(format!("/operator/prices?limit=50&offering={}{cursor}", escaped(slug)))
 }
 
+/// Lists the prices of all offerings that have not begun, by offering and begin, for operators.
+pub fn planned_prices() -> impl Future<Output = Answer<Page<PriceVersion>>> + Send + 'static {
+    list_all("/operator/prices/planned".to_owned())
+}
+
 /// Gets the effect of a price on the last 30 days without setting it.
 pub fn preview_price(input: &NewPrice) -> impl Future<Output = Answer<PricePreview>> + Send + 'static {
     send("POST", "/operator/prices?preview=true", input, None)

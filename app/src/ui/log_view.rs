@@ -7,7 +7,7 @@ use berth_types::ids::{JobId, OrgId};
 use leptos::html::Div;
 use leptos::prelude::*;
 
-use super::size_text;
+use super::{Zone, size_text, use_zone};
 use crate::live::FeedBadge;
 
 #[cfg(feature = "hydrate")]
@@ -48,6 +48,8 @@ struct Controls {
     empty: RwSignal<bool>,
     /// True with the times of the lines.
     timestamps: RwSignal<bool>,
+    /// The zone of shown and of typed times.
+    zone: RwSignal<Zone>,
     /// The typed time of the last jump.
     jump: RwSignal<Option<String>>,
     /// The result of the last jump as a sentence.
@@ -70,6 +72,7 @@ impl Controls {
             unseen: RwSignal::new(0),
             empty: RwSignal::new(silent),
             timestamps: RwSignal::new(false),
+            zone: use_zone(),
             jump: RwSignal::new(None),
             notice: RwSignal::new(String::new()),
             shown: RwSignal::new(Shown::All),
@@ -213,7 +216,7 @@ pub fn LogView(
                         download=timed_file
                         hidden=move || !controls.timestamps.get()
                     >
-                        "Download with timestamps"
+                        "Download with timestamps in UTC"
                     </a>
                     {if finished {
                         view! { <span class="live live--ended">"finished"</span> }.into_any()
@@ -289,7 +292,7 @@ fn TimeJump(controls: Controls) -> impl IntoView {
     };
     view! {
         <div class="log__jump">
-            <label class="log__label" for="log-time">"Time (UTC)"</label>
+            <label class="log__label" for="log-time">"Time, " {move || controls.zone.get().name()}</label>
             <input
                 class="input"
                 id="log-time"

@@ -323,9 +323,24 @@ impl Offerings {
         let mut tx = conn.tx();
         let offering =
             store::offerings::find(&mut tx, slug, self.context.now()).await?.ok_or_else(no_offering)?;
+        let rows = store::offerings::list_prices_page(&mut tx, offering.id, options).await?;
+        let page = options.page(rows, |row| row.price.version);
+        Ok(page.map(|row| self.version(offering.slug.clone(), row)))
+    }
+
+    /// The prices of all offerings that have not begun, by offering and begin.
+    pub async fn list_planned_prices(&self, caller: &Caller) -> Result<Vec<PriceVersion>, Problem> {
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
+        let mut conn = self.context.db.read().await?;
+        let planned = store::offerings::list_planned_prices(&mut conn.tx(), self.context.now()).await?;
+        Ok(planned.into_iter().map(|price| self.version(price.slug, price.row)).collect())
+    }
+
+    fn version(&self, offering: String, row: PriceRow) -> PriceVersion {
         let hour = |nano: i64| per_hour_micros(nano).unwrap_or(i64::MAX);
-        let version = |PriceRow { price, effective_from, set_by, withdrawn_at, withdrawn_by }| PriceVersion {
-            offering: offering.slug.clone(),
+        let PriceRow { price, effective_from, set_by, withdrawn_at, withdrawn_by } = row;
+        PriceVersion {
+            offering,
             version: price.version,
             nano_per_second: price.nano_per_second,
             per_hour_micros: hour(price.nano_per_second),
@@ -336,9 +351,7 @@ impl Offerings {
             set_by,
             withdrawn_at,
             withdrawn_by,
-        };
-        let rows = store::offerings::list_prices_page(&mut tx, offering.id, options).await?;
-        Ok(options.page(rows, |row| row.price.version).map(version))
+        }
     }
 }
 

@@ -189,6 +189,29 @@ pub async fn list_prices_page(
     list!(tx, PriceRow, sql, offering, cursor, rows)
 }
 
+/// A price that has not begun, with the slug of its offering.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct PlannedPrice {
+    pub slug: String,
+    #[sqlx(flatten)]
+    pub row: PriceRow,
+}
+
+/// Lists the prices that begin after `now`, by offering and begin. Withdrawn prices, and those that a later version with
+/// the same begin replaces, never begin and are absent.
+pub async fn list_planned_prices(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<PlannedPrice>, StoreError> {
+    let sql = "SELECT o.slug, p.version, p.nano_per_second, p.reserved_nano_per_second, p.preemptible_nano_per_second, \
+               p.effective_from, p.set_by, w.withdrawn_at, w.withdrawn_by FROM prices p \
+               JOIN offerings o ON o.id = p.offering_id \
+               LEFT JOIN price_withdrawals w ON w.offering_id = p.offering_id AND w.version = p.version \
+               WHERE p.effective_from > $1 AND w.version IS NULL \
+               AND NOT EXISTS (SELECT 1 FROM prices q WHERE q.offering_id = p.offering_id \
+               AND q.effective_from = p.effective_from AND q.version > p.version \
+               AND NOT EXISTS (SELECT 1 FROM price_withdrawals v WHERE v.offering_id = q.offering_id AND v.version = q.version)) \
+               ORDER BY o.slug, p.effective_from";
+    list!(tx, PlannedPrice, sql, now)
+}
+
 /// Withdraws a price version for good: it is never in effect.
 pub async fn withdraw_price(
     tx: &mut Tx<'_>,

@@ -37,7 +37,7 @@ fn each_list_of_the_document_has_the_same_parameters() {
         }
         lists += 1;
     }
-    assert_eq!(lists, 58, "lists of the document");
+    assert_eq!(lists, 59, "lists of the document");
 }
 
 /// A list with data.
@@ -151,6 +151,9 @@ async fn fill(setup: &IdlePortal) {
         let network = format!("/operator/networks/object-{n}");
         t.call(operator, "PUT", &network, json!({"ranges": ["10.8.0.0/16"]})).await.expect(200);
         setup.set_price(3_600_000 + n).await;
+        let begin = setup.at(n * HOUR);
+        let planned = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000, "effective_from": begin});
+        post(t, operator, "/operator/prices", planned).await;
     }
     for n in 1..=3 {
         let drain = json!({"reason": "new power supply"});
@@ -207,6 +210,7 @@ async fn lists(setup: &IdlePortal) -> Vec<List> {
     for path in ["nodes", "racks", "drains", "inventory", "networks", "service-hosts", "storage-classes"] {
         lists.push(by_name(true, 3, format!("/operator/{path}")));
     }
+    lists.push(by_name(true, 3, "/operator/prices/planned".to_owned()));
     lists.push(by_name(true, 2, format!("/operator/nodes/{}/gpus", node(1))));
     for path in ["stuck", "loops", "audit-destinations"] {
         lists.push(by_name(true, 0, format!("/operator/{path}")));
@@ -220,7 +224,7 @@ async fn each_list_has_each_object_once_in_both_directions() {
         let setup = IdlePortal::on(db).await;
         fill(&setup).await;
         let lists = lists(&setup).await;
-        assert_eq!(lists.len(), 55, "all lists of the document");
+        assert_eq!(lists.len(), 56, "all lists of the document");
         // A cursor of 4,097 characters.
         let long = format!("cursor=name_{}", "61".repeat(2_046));
         for List { path, operator, least, default } in lists {

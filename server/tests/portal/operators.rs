@@ -98,6 +98,7 @@ const TABLE: &[(&str, &str)] = &[
     ("PUT /operator/portal-settings/logo", "owner"),
     ("GET /operator/prices", "all"),
     ("POST /operator/prices", "owner billing"),
+    ("GET /operator/prices/planned", "all"),
     ("DELETE /operator/prices/{offering}/{version}", "owner billing"),
     ("GET /operator/quota", "all"),
     ("PUT /operator/quota", "owner support"),

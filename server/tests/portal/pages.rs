@@ -144,6 +144,7 @@ async fn a_page_requests_its_data_once() {
         (&ada, &format!("/orgs/lab/jobs/{id}"), format!("/orgs/{org}/jobs/{id}/events")),
         (&ada, "/account", "/sessions".to_owned()),
         (&ada, "/account/second-factors", "/passkeys".to_owned()),
+        (&operator, "/operator/prices", "/operator/prices/planned".to_owned()),
         (&operator, "/operator/settings", "/operator/portal-settings".to_owned()),
         (&Caller::Nobody, "/sign-in", "/info".to_owned()),
     ] {

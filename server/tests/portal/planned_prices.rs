@@ -88,6 +88,43 @@ async fn a_planned_price_is_withdrawn_before_its_begin_alone() {
 }
 
 #[tokio::test]
+async fn planned_prices_are_listed_until_they_begin() {
+    for (engine, db, _location) in engines("planned_prices_list").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        t.add_price_and_credit(&operator, &org, 0).await;
+        let path = "/operator/prices/planned";
+        t.get(&ada, path).await.problem(404, "object.not_found");
+        assert!(items(&t, &operator, path).await.is_empty(), "{engine}: the price in effect is not planned");
+        for seconds in [7_200, 3_600, 3_600] {
+            plan(&t, &operator, 7_200_000, seconds).await;
+        }
+        let from = t.portal.context.now().plus_seconds(9_000);
+        let whole = json!({"offering": "h100-80gb", "per_hour_micros": 28_800_000, "effective_from": from});
+        t.post(&operator, "/operator/prices", whole).await.expect(201);
+        let listed = async || {
+            let all = items(&t, &operator, path).await;
+            let one = |price: &Value| (price["offering"].clone(), price["version"].as_i64().unwrap());
+            all.iter().map(one).collect::<Vec<_>>()
+        };
+        let (whole, slice) = (json!("h100-80gb"), |version: i64| (json!(SLICE), version));
+        // Version 3 never begins before the withdrawal of version 4, which has the same begin.
+        assert_eq!(listed().await, [(whole.clone(), 1), slice(4), slice(2)], "{engine}");
+        let first = items(&t, &operator, path).await.remove(0);
+        assert_eq!(
+            (&first["per_hour_micros"], &first["effective_from"]),
+            (&json!(28_800_000), &json!(from)),
+            "{engine}"
+        );
+        t.call(&operator, "DELETE", &address(4), Value::Null).await.expect(200);
+        assert_eq!(listed().await, [(whole.clone(), 1), slice(3), slice(2)], "{engine}");
+        t.clock.advance_s(3_600);
+        assert_eq!(listed().await, [(whole, 1), slice(2)], "{engine}: version 3 began");
+    }
+}
+
+#[tokio::test]
 async fn concurrent_withdrawals_are_one() {
     for (engine, db, location) in engines("planned_prices_race").await {
         let t = TestPortal::on(db);

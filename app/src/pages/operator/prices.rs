@@ -4,21 +4,26 @@
 pub mod change;
 pub mod draft;
 pub mod history;
+mod planned;
 
 use std::future::Future;
 
+use berth_types::Page as Rows;
 use berth_types::change_requests::{ChangeRequest, Outcome};
+use berth_types::ids::OfferingId;
 use berth_types::money::money_text;
 use berth_types::offerings::{Offering, Price, PriceVersion};
 use berth_types::operators::OperatorRight;
+use futures::join;
 use leptos::prelude::*;
 
 use self::change::ChangeDialog;
 use self::history::{History, WithdrawDialog};
+use self::planned::PlannedNote;
 use super::super::confirm::ConfirmTarget;
 use super::super::launch::offers::offering_bar;
 use super::super::org_data::answer_view;
-use super::super::parts::ready;
+use super::super::parts::{Call, CallProblem, ready};
 use super::super::text::counted;
 use super::waiting::{WaitingNotice, second_operator_required};
 use super::{is_operator, may, read_only};
@@ -27,9 +32,15 @@ use crate::api::Answer;
 use crate::session::{Page, use_session};
 use crate::ui::*;
 
-fn load() -> impl Future<Output = Answer<Vec<Offering>>> + Send + 'static {
-    let offerings = api::money::offerings();
-    async move { Ok(offerings.await?.items) }
+/// The offerings, and the planned prices by offering and begin.
+type Loaded = (Vec<Offering>, Vec<PriceVersion>);
+
+fn load() -> impl Future<Output = Answer<Loaded>> + Send + 'static {
+    let (offerings, planned) = (api::money::offerings(), api::money::planned_prices());
+    async move {
+        let (offerings, planned) = join!(offerings, planned);
+        Ok((offerings?.items, planned?.items))
+    }
 }
 
 /// The page of all prices.
@@ -40,18 +51,18 @@ pub fn PricesPage() -> impl IntoView {
 
 #[component]
 fn Prices() -> impl IntoView {
-    let data: Resource<Answer<Vec<Offering>>> = Resource::new(|| (), |()| load());
+    let data: Resource<Answer<Loaded>> = Resource::new(|| (), |()| load());
     view! {
         <Page title="Prices".to_owned()>
             <p class="page__lead">
                 "A new price applies to later submissions and reservations. Existing jobs and reservations keep their price version."
             </p>
             {read_only(OperatorRight::ManageMoney)}
-            {answer_view(data, |offerings| {
+            {answer_view(data, |(offerings, planned)| {
                 if offerings.is_empty() {
                     empty_linked("No offerings yet. They result from the boards of the nodes.", "/operator/nodes", "Add node")
                 } else {
-                    view! { <PriceView offerings=offerings/> }.into_any()
+                    view! { <PriceView offerings=offerings planned=planned/> }.into_any()
                 }
             })}
         </Page>
@@ -62,6 +73,10 @@ fn Prices() -> impl IntoView {
 #[derive(Clone, Copy)]
 pub struct PricesState {
     offerings: RwSignal<Vec<Offering>>,
+    /// The planned prices by offering and begin.
+    planned: RwSignal<Vec<PriceVersion>>,
+    /// The offering of the last history that a link opened.
+    opened: RwSignal<Option<OfferingId>>,
     /// The offering of the dialog.
     chosen: RwSignal<Option<Offering>>,
     changing: RwSignal<bool>,
@@ -107,11 +122,13 @@ impl PricesState {
 }
 
 #[component]
-fn PriceView(offerings: Vec<Offering>) -> impl IntoView {
+fn PriceView(offerings: Vec<Offering>, planned: Vec<PriceVersion>) -> impl IntoView {
     let currency = use_session().me.currency;
     let all = offerings.clone();
     let state = PricesState {
         offerings: RwSignal::new(offerings),
+        planned: RwSignal::new(planned),
+        opened: RwSignal::new(None),
         chosen: RwSignal::new(None),
         changing: RwSignal::new(false),
         withdrawing: ConfirmTarget::none(),
@@ -121,6 +138,13 @@ fn PriceView(offerings: Vec<Offering>) -> impl IntoView {
         second_operator: second_operator_required(),
         ready: ready(),
     };
+    let refresh = Call::idle();
+    Effect::new(move || {
+        if state.changed.get().is_some() {
+            let show = move |page: Rows<PriceVersion>| state.planned.set(page.items);
+            refresh.run(api::money::planned_prices(), show);
+        }
+    });
     let history = |offering: Offering| view! { <History state=state offering=offering/> }.into_any();
     let histories: Vec<AnyView> = all.into_iter().map(history).collect();
     let unpriced = Memo::new(move |_| {
@@ -137,6 +161,7 @@ fn PriceView(offerings: Vec<Offering>) -> impl IntoView {
                 <h2>"Current prices"</h2>
                 <div class="section__aside" role="status">{move || state.status.get()}</div>
             </div>
+            <CallProblem call=refresh beside_fields=&[]/>
             {live_table(
                 "Prices per hour",
                 &[
@@ -231,7 +256,10 @@ fn row(offering: &Offering, state: PricesState) -> AnyView {
     });
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{name}{simulated}<span class="table__sub mono">{slug}</span></th>
+            <th role="rowheader" scope="row">
+                {name}{simulated}<span class="table__sub mono">{slug.clone()}</span>
+                <PlannedNote state=state id=offering.id slug=slug/>
+            </th>
             <td role="cell" data-label="Size">{bar}</td>
             <td role="cell" class="num" data-label="On demand">{on_demand}</td>
             <td role="cell" class="num" data-label="Reserved">{reserved}</td>

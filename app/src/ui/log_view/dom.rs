@@ -26,6 +26,7 @@ use super::levels::{Level, is_shown, level_of};
 use super::times::TimeIndex;
 use super::{Controls, Shown, grouped};
 use crate::live::Feed;
+use crate::ui::Zone;
 use crate::ui::ansi::{Line, LogDecoder};
 
 /// The maximum number of rows in the page; the raw log has all lines.
@@ -57,7 +58,9 @@ pub(super) fn attach(lines: NodeRef<Div>, raw: String, several: bool, controls: 
             slot.set_value(Some(Pane::new(view, (raw.clone(), several), controls, slot)));
             with(slot, |pane| {
                 filter::filter(pane, controls.shown.try_get_untracked().unwrap_or_default());
-                times::show_times(pane, controls.timestamps.try_get_untracked().unwrap_or_default());
+                let timestamps = controls.timestamps.try_get_untracked().unwrap_or_default();
+                let zone = controls.zone.try_get_untracked().unwrap_or(Zone::Utc);
+                times::show_times(pane, timestamps, zone);
             });
         }
     });
@@ -88,8 +91,8 @@ pub(super) fn attach(lines: NodeRef<Div>, raw: String, several: bool, controls: 
         with(slot, |pane| filter::filter(pane, shown));
     });
     Effect::new(move || {
-        let timestamps = controls.timestamps.get();
-        with(slot, |pane| times::show_times(pane, timestamps));
+        let (timestamps, zone) = (controls.timestamps.get(), controls.zone.get());
+        with(slot, |pane| times::show_times(pane, timestamps, zone));
     });
     Effect::new(move || {
         if let Some(text) = controls.jump.get() {
@@ -157,6 +160,7 @@ struct Pane {
     next: u64,
     times: TimeIndex,
     timestamps: bool,
+    zone: Zone,
     shown: Shown,
     /// The numbers of warnings and of errors in `rows`.
     counts: (u64, u64),
@@ -214,6 +218,7 @@ impl Pane {
             next: 0,
             times: TimeIndex::default(),
             timestamps: false,
+            zone: Zone::Utc,
             shown: Shown::All,
             counts: (0, 0),
             last_level: None,

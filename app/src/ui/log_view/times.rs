@@ -7,6 +7,9 @@ use std::collections::VecDeque;
 use berth_types::events::LogTimes;
 use berth_types::time::Timestamp;
 
+use crate::ui::Zone;
+use crate::ui::clock::{DAY_S, Wall, WallError};
+
 /// The maximum number of times before the next line. A line can stay incomplete for hours.
 const MAX_ENTRIES: usize = 10_000;
 
@@ -40,32 +43,41 @@ impl TimeIndex {
     }
 }
 
-/// Returns the time of a line: `14:20:05.1`.
-pub fn log_time(at: Timestamp) -> String {
-    format!("{}.{}", at.clock(), at.millis().rem_euclid(1_000) / 100)
+/// Returns the time of a line in a zone: `14:20:05.1`.
+pub fn log_time(at: Timestamp, zone: Zone) -> String {
+    format!("{}.{}", zone.wall(at).clock_s(), at.millis().rem_euclid(1_000) / 100)
 }
 
-/// Parses a typed time in UTC: `14:20`, `14:20:05`, the same after a date, or RFC 3339. A time without a date
-/// is of the first day of the log, or of the next day if only that is between `first` and `last`.
-pub fn typed_time(text: &str, first: Timestamp, last: Timestamp) -> Option<Timestamp> {
+/// Parses a typed time: `14:20`, `14:20:05` or the same after a date in a zone, or RFC 3339. A time without a date
+/// is of the first day of the log, or of the next day if only that is between `first` and `last`. A repeated time has
+/// its first instant between both, or else its first one.
+///
+/// # Errors
+/// A text that is no time, and a time that the zone skips.
+pub fn typed_time(text: &str, zone: Zone, first: Timestamp, last: Timestamp) -> Result<Timestamp, WallError> {
     let text = text.trim();
     if let Ok(at) = text.parse() {
-        return Some(at);
+        return Ok(at);
     }
-    if let Some((date, clock)) = text.split_once([' ', 'T']) {
-        return on_day(date, clock);
-    }
-    let at = on_day(first.to_string().get(..10)?, text)?;
-    let next = at.plus_seconds(86_400);
-    Some(if at < first && next <= last { next } else { at })
+    let first_day = zone.wall(first).field();
+    let (date, clock, days) = match text.split_once([' ', 'T']) {
+        Some((date, clock)) => (date, clock, 1),
+        None => (first_day.get(..10).unwrap_or_default(), text, 2),
+    };
+    let (wall, millis) = on_day(date, clock).ok_or(WallError::Unreadable)?;
+    let instants = |day: i64| wall.plus(day * DAY_S).instants(&|utc| zone.offset(utc));
+    let all: Vec<Timestamp> = (0..days).flat_map(instants).map(|at| at.plus_millis(millis)).collect();
+    let logged = all.iter().find(|at| (first..=last).contains(*at));
+    logged.copied().or_else(|| instants(0).first().map(|at| at.plus_millis(millis))).ok_or(WallError::Skipped)
 }
 
-/// The time of a date such as `2026-11-20` and a clock such as `14:20` or `14:20:05`.
-fn on_day(date: &str, clock: &str) -> Option<Timestamp> {
+/// The wall time of a date such as `2026-11-20` and a clock such as `14:20` or `14:20:05`, and its milliseconds.
+fn on_day(date: &str, clock: &str) -> Option<(Wall, i64)> {
     let clock = clock.trim();
     let hour = if clock.find(':') == Some(1) { "0" } else { "" };
     let seconds = if clock.matches(':').count() == 1 { ":00" } else { "" };
-    format!("{date}T{hour}{clock}{seconds}Z").parse().ok()
+    let read: Timestamp = format!("{date}T{hour}{clock}{seconds}Z").parse().ok()?;
+    Some((Zone::Utc.wall(read), read.millis().rem_euclid(1_000)))
 }
 
 /// The result of a search for a time.
@@ -103,6 +115,11 @@ mod tests {
 
     fn at(text: &str) -> Timestamp {
         text.parse().unwrap()
+    }
+
+    /// Berlin in 2026: summer time from 29 March to 25 October, each at 01:00 UTC.
+    fn berlin() -> Zone {
+        Zone::parse("3600.1774746000.7200.1792890000.3600").unwrap()
     }
 
     fn second(s: i64) -> Timestamp {
@@ -158,7 +175,27 @@ mod tests {
             ("14:20:05:00", None),
             ("2026-11-31 14:20", None),
         ] {
-            assert_eq!(typed_time(text, first, last), time.map(at), "{text}");
+            let expected = time.map(at).ok_or(WallError::Unreadable);
+            assert_eq!(typed_time(text, Zone::Utc, first, last), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_typed_time_is_in_the_zone_and_a_repeated_one_in_the_log() {
+        let (skipped, day) = (Err(WallError::Skipped), |text: &str| Ok(at(&format!("2026-{text}Z"))));
+        for (first, last, text, result) in [
+            // The log begins on 21 November in Berlin, and on the day before in UTC.
+            ("11-20T23:10:00", "11-21T23:40:00", "00:20:07.5", day("11-20T23:20:07.5")),
+            ("11-20T23:10:00", "11-21T23:40:00", "0:05", day("11-21T23:05:00")),
+            // Spring: the first day of the log has no such time.
+            ("03-29T00:00:00", "03-30T08:00:00", "02:30", day("03-30T00:30:00")),
+            ("03-29T00:00:00", "03-29T08:00:00", "02:30", skipped),
+            ("03-28T22:00:00", "03-30T08:00:00", "2026-03-29 02:30", skipped),
+            ("10-25T00:10:00", "10-25T08:00:00", "02:30", day("10-25T00:30:00")),
+            ("10-25T00:40:00", "10-25T08:00:00", "2026-10-25 02:30", day("10-25T01:30:00")),
+        ] {
+            let [first, last] = [first, last].map(|text| at(&format!("2026-{text}Z")));
+            assert_eq!(typed_time(text, berlin(), first, last), result, "{text} from {first}");
         }
     }
 
@@ -182,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_time_has_tenths_of_a_second() {
-        assert_eq!(log_time(at("2026-11-20T14:20:05.199Z")), "14:20:05.1");
-        assert_eq!(log_time(at("2026-11-20T04:00:00Z")), "04:00:00.0");
+        assert_eq!(log_time(at("2026-11-20T14:20:05.199Z"), Zone::Utc), "14:20:05.1");
+        assert_eq!(log_time(at("2026-07-20T23:00:00Z"), berlin()), "01:00:00.0");
     }
 }

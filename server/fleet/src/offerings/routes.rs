@@ -51,6 +51,16 @@ pub fn routes() -> ApiRouter<Offerings> {
                 }),
         )
         .api_route(
+            "/operator/prices/planned",
+            get_with(
+                list_planned_prices,
+                doc(
+                    ApiScope::BillingRead,
+                    "Lists the prices of all offerings that have not begun, by offering and begin.",
+                ),
+            ),
+        )
+        .api_route(
             "/operator/prices/{offering}/{version}",
             delete_with(
                 withdraw_price,
@@ -129,6 +139,22 @@ async fn list_prices(
     let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }
         .by_creation_with(&query.offering)?;
     Ok(Answer(offerings.list_prices(&caller, &query.offering, &options).await?))
+}
+
+async fn list_planned_prices(
+    State(offerings): State<Offerings>,
+    Signed(caller): Signed,
+    Query(query): Query<ListQuery>,
+) -> Result<Answer<Page<PriceVersion>>, Failed> {
+    let options = query.by_name()?;
+    let planned = offerings.list_planned_prices(&caller).await?;
+    Ok(Answer(page_in_memory(planned, &options, planned_key)))
+}
+
+/// The slug of the offering, then the begin, then the version.
+fn planned_key(price: &PriceVersion) -> String {
+    let (slug, from, version) = (&price.offering, price.effective_from.micros(), price.version);
+    format!("{slug}\u{1f}{from:020}\u{1f}{version:020}")
 }
 
 async fn withdraw_price(

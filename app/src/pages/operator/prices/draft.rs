@@ -3,7 +3,7 @@
 //! Pure. Only the syntax is checked, with the pointers of the portal; the portal checks the values.
 
 use berth_types::money::{money_text, parse_amount_micros};
-use berth_types::offerings::{NewPrice, Offering, PricePreview};
+use berth_types::offerings::{NewPrice, Offering, PricePreview, PriceVersion};
 use berth_types::problems::FieldError;
 
 use super::super::super::text::{counted, signed_money, typed_amount};
@@ -102,6 +102,16 @@ pub fn status_text(input: &NewPrice, zone: Zone) -> String {
     }
 }
 
+/// Returns the price on demand, and the other ones that are different: `$2.41/h, $2.00/h reserved`.
+pub fn planned_text(price: &PriceVersion) -> String {
+    let hourly = |micros: i64| format!("{}/h", money_text(micros, &price.currency));
+    let other = |micros: Option<i64>, mode: &str| micros.map(|micros| format!("{} {mode}", hourly(micros)));
+    let reserved = other(price.reserved_per_hour_micros, "reserved");
+    let preemptible = other(price.preemptible_per_hour_micros, "preemptible");
+    let all = [Some(hourly(price.per_hour_micros)), reserved, preemptible];
+    all.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,6 +162,15 @@ mod tests {
                 "/effective_from"
             ]
         );
+    }
+
+    #[test]
+    fn a_planned_price_names_its_other_modes() {
+        let price = serde_json::from_value(serde_json::json!({
+            "offering": "a30", "version": 2, "nano_per_second": 1, "per_hour_micros": 2_410_000, "currency": "USD",
+            "preemptible_per_hour_micros": 1_200_000, "effective_from": "2026-12-01T00:00:00Z", "set_by": "ada",
+        }));
+        assert_eq!(planned_text(&price.unwrap()), "$2.41/h, $1.20/h preemptible");
     }
 
     #[test]

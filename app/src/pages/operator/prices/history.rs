@@ -69,6 +69,19 @@ pub fn History(
             load_first();
         }
     });
+    // A link in the table of current prices opens the history.
+    let summary = NodeRef::<leptos::html::Summary>::new();
+    Effect::new(move || {
+        if state.opened.get() == Some(offering.id)
+            && let Some((details, summary)) = details.get_untracked().zip(summary.get_untracked())
+        {
+            // The focus scrolls the history into view.
+            let _ = summary.focus();
+            if !details.open() {
+                summary.click();
+            }
+        }
+    });
     // An open history shows a new version at once.
     let own_slug = slug.clone();
     Effect::new(move || {
@@ -97,8 +110,8 @@ pub fn History(
         })
     };
     view! {
-        <details class="more" node_ref=details>
-            <summary on:click=open><span class="mono">{slug}</span></summary>
+        <details class="more" id=offering.id.to_string() node_ref=details>
+            <summary on:click=open node_ref=summary><span class="mono">{slug}</span></summary>
             <CallProblem call=call beside_fields=&[]/>
             {rows}
             <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
