@@ -100,7 +100,7 @@ pub fn approve(node: NodeId, input: &ApproveNode) -> impl Future<Output = Answer
     send("POST", format!("/operator/nodes/{node}/approve"), input, None)
 }
 
-/// Removes a node without an approval.
+/// Removes a node without an approval, or a lost node with a revoked certificate.
 pub fn remove(node: NodeId) -> impl Future<Output = Answer<()>> + Send + 'static {
     send("DELETE", format!("/operator/nodes/{node}"), &(), None)
 }

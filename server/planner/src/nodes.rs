@@ -10,6 +10,7 @@ use berth_store::nodes::StoredNode;
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::cluster::RACK_LABEL;
 use berth_types::ids::NodeId;
+use berth_types::node_pools::NodePool;
 use berth_types::rdma::RdmaPort;
 use berth_types::time::Timestamp;
 
@@ -81,6 +82,8 @@ pub(super) struct ReadNodes {
     drains_by: HashMap<NodeId, Timestamp>,
     /// The nodes whose attempts have ended without their workers.
     lost: HashSet<NodeId>,
+    /// The nodes that operators removed.
+    removed: Vec<NodeId>,
 }
 
 /// The number of a node's boards if it has an active RDMA port; 0 without one.
@@ -124,7 +127,31 @@ pub(super) async fn read_nodes(tx: &mut Tx<'_>) -> Result<ReadNodes, StoreError>
     }
     // A node without an approval is no fact: the engine would count its boards for requests that no node fits.
     let rows = store::nodes::list_approved(tx).await?;
-    Ok(ReadNodes { rows, boards, present, drains_by, lost: lost.into_iter().collect() })
+    let removed = store::nodes::list_removed(tx).await?.into_iter().map(|(node, _)| node).collect();
+    Ok(ReadNodes { rows, boards, present, drains_by, lost: lost.into_iter().collect(), removed })
+}
+
+/// The facts of a removed node. The engine forgets no node, so it gets one without boards.
+fn removed_facts(id: NodeId) -> NodeFacts {
+    NodeFacts {
+        id,
+        open: false,
+        away: false,
+        awaited: false,
+        lost: true,
+        drains_by: None,
+        images: false,
+        rdma_boards: 0,
+        networks: NodeNetworks::default(),
+        storage: Vec::new(),
+        cpu_milli: 0,
+        memory_mib: 0,
+        switch: None,
+        rack: None,
+        dedicated_to: None,
+        pool: NodePool::Both,
+        gpus: Vec::new(),
+    }
 }
 
 /// The facts of read nodes at the time `now`. `connected` are the nodes with a connected worker, `awaited` those whose
@@ -135,7 +162,7 @@ pub(super) fn node_facts(
     connected: &HashSet<NodeId>,
     awaited: &HashSet<NodeId>,
 ) -> Vec<Fact> {
-    let ReadNodes { rows, mut boards, present, drains_by, lost } = nodes;
+    let ReadNodes { rows, mut boards, present, drains_by, lost, removed } = nodes;
     let node = |row: StoredNode| {
         let label = |name: &str| row.labels.get(name).map(|value| value.as_str().into());
         let facts = NodeFacts {
@@ -159,7 +186,8 @@ pub(super) fn node_facts(
         };
         Fact::Node { version, facts }
     };
-    rows.into_iter().map(node).collect()
+    let removed = removed.into_iter().map(|id| Fact::Node { version, facts: removed_facts(id) });
+    rows.into_iter().map(node).chain(removed).collect()
 }
 
 impl Planner {

@@ -71,9 +71,13 @@ struct Boards {
 
 impl Boards {
     async fn read(tx: &mut Tx<'_>) -> Result<Self, StoreError> {
-        let nodes = store::nodes::list(tx).await?.into_iter().map(|n| (n.id, n.name)).collect();
-        let gpus = store::nodes::list_gpus(tx).await?.into_iter().map(|g| (g.uuid.clone(), g)).collect();
-        Ok(Self { nodes, gpus })
+        // Former reservations may be of removed nodes.
+        let mut nodes = store::nodes::list_removed(tx).await?;
+        nodes.extend(store::nodes::list(tx).await?.into_iter().map(|n| (n.id, n.name)));
+        let mut gpus = store::nodes::list_removed_gpus(tx).await?;
+        gpus.extend(store::nodes::list_gpus(tx).await?);
+        let gpus = gpus.into_iter().map(|g| (g.uuid.clone(), g)).collect();
+        Ok(Self { nodes: nodes.into_iter().collect(), gpus })
     }
 
     fn devices(&self, row: &StoredReservation) -> Result<Vec<Device>, StoreError> {

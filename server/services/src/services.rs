@@ -259,8 +259,10 @@ impl Services {
     ) -> Result<Page<Service>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let rows = store::services::services::list_page(&mut tx, org, options).await?;
-        let Page { items, next_cursor } = options.page(rows, |row| row.id);
+        let mut items = store::services::services::list_page(&mut tx, org, options).await?;
+        let ids = store::services::services::list_page_ids(&mut tx, org, options).await?;
+        let Page { items: ids, next_cursor } = options.page(ids, |id| *id);
+        items.retain(|row| ids.contains(&row.id));
         let items = show::services(&mut tx, items, with_keys, self.context.now()).await?;
         Ok(Page { items, next_cursor })
     }

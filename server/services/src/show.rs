@@ -102,6 +102,7 @@ fn replica(row: StoredReplicaView, nodes: Vec<String>) -> ServiceReplica {
         revision: row.revision_id,
         revision_number: row.revision_number,
         state: row.state.unwrap_or(JobState::Queued),
+        submitted: row.state.is_some(),
         ready_since: row.ready_since.filter(|_| is_present),
         draining_since: row.draining_since,
         nodes,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use berth_types::ids::{JoinTokenId, NodeId};
+use berth_types::ids::{JobId, JoinTokenId, NodeId};
 use berth_types::nodes::JoinTerms;
 use berth_types::time::Timestamp;
 
@@ -32,7 +32,7 @@ pub struct StoredBoardApproval {
 }
 
 pub async fn find(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<StoredApproval>, StoreError> {
-    let sql = "SELECT id, approved_at, simulated, terms FROM nodes WHERE id = $1";
+    let sql = "SELECT id, approved_at, simulated, terms FROM nodes WHERE id = $1 AND removed_at IS NULL";
     find!(tx, StoredApproval, sql, node)
 }
 
@@ -109,28 +109,53 @@ pub async fn set_adopts_labels(tx: &mut Tx<'_>, node: NodeId, adopts: bool) -> R
     exec!(tx, sql, node, adopts).map(|_| ())
 }
 
-/// Deletes the boards that a node no longer reports. Only for a node without an approval: no job ever ran there.
+/// Deletes the boards that a node no longer reports. Only for a node without an approval: no job ever ran there. A board
+/// of a removed node stays for the jobs that ran on it.
 pub async fn forget_missing_boards(tx: &mut Tx<'_>, node: NodeId) -> Result<(), StoreError> {
-    exec!(tx, "DELETE FROM gpus WHERE node_id = $1 AND NOT present", node).map(|_| ())
+    let sql = "DELETE FROM gpus WHERE node_id = $1 AND NOT present AND NOT EXISTS \
+               (SELECT 1 FROM allocations a WHERE a.held IN (TRUE, FALSE) AND a.gpu_uuid = gpus.uuid)";
+    exec!(tx, sql, node).map(|_| ())
 }
 
-/// True if this text is the id of a node that was removed. The node never got work, so nothing of it is on its host.
+/// True if this text is the id of a node that was removed. The portal expects nothing of its host any more.
 pub async fn was_removed(tx: &mut Tx<'_>, node: &str) -> Result<bool, StoreError> {
     let Ok(node) = node.parse::<NodeId>() else { return Ok(false) };
     let sql = "SELECT subject FROM audit_events WHERE subject = $1 AND action = 'node.removed' LIMIT 1";
     Ok(!list!(tx, (String,), sql, node.to_string())?.is_empty())
 }
 
-/// Deletes a node without an approval, with its boards, certificates and unused join tokens.
-pub async fn remove(tx: &mut Tx<'_>, node: NodeId) -> Result<(), StoreError> {
+/// Removes a node with its drain, certificates and join tokens; returns the jobs whose ranks were still open there. The
+/// row of an approved node stays, and so do boards that records of jobs name. No list has them.
+pub async fn remove(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<Vec<JobId>, StoreError> {
     for sql in [
         "DELETE FROM drains WHERE node_id = $1",
-        "DELETE FROM gpus WHERE node_id = $1",
         "DELETE FROM node_certificates WHERE node_id = $1",
         "DELETE FROM join_tokens WHERE node_id = $1",
-        "DELETE FROM nodes WHERE id = $1",
+        "DELETE FROM node_links WHERE first_node = $1 OR second_node = $1",
+        "DELETE FROM gpus WHERE node_id = $1 AND NOT EXISTS \
+         (SELECT 1 FROM allocations a WHERE a.held IN (TRUE, FALSE) AND a.gpu_uuid = gpus.uuid)",
+        // The planner must learn of the removal of an approved node.
+        "DELETE FROM nodes WHERE id = $1 AND approved_at IS NULL \
+         AND NOT EXISTS (SELECT 1 FROM gpus g WHERE g.node_id = $1)",
+        // A host that joins again takes its boards along, free of old work.
+        "UPDATE gpus SET present = FALSE, awaits_approval = FALSE WHERE node_id = $1",
+        "UPDATE allocations SET held = FALSE, unclean = NULL WHERE node_id = $1 AND held",
     ] {
         exec!(tx, sql, node)?;
     }
-    Ok(())
+    let sql = "UPDATE nodes SET removed_at = $2, dedicated_to = NULL WHERE id = $1";
+    exec!(tx, sql, node, now)?;
+    close_ranks(tx, node).await
+}
+
+/// Closes the open ranks of a node that is removed: their logs, files and proofs of clean devices never come. Returns
+/// their jobs.
+async fn close_ranks(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<JobId>, StoreError> {
+    let sql = "SELECT job_id, number FROM attempts WHERE node_id = $1 AND is_open ORDER BY job_id, number";
+    let open = list!(tx, (JobId, i64), sql, node)?;
+    exec!(tx, "UPDATE attempts SET is_open = FALSE, saving = FALSE WHERE node_id = $1 AND is_open", node)?;
+    for (job, number) in &open {
+        super::gangs::delete_closed(tx, *job, *number).await?;
+    }
+    Ok(open.into_iter().map(|(job, _)| job).collect())
 }

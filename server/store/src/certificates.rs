@@ -42,6 +42,13 @@ pub async fn revoke_all(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result
     exec!(tx, sql, node, now)
 }
 
+/// Returns true if the node has a certificate that is not revoked.
+pub async fn is_certified(tx: &mut Tx<'_>, node: NodeId) -> Result<bool, StoreError> {
+    let sql =
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM node_certificates WHERE node_id = $1 AND revoked_at IS NULL";
+    Ok(find!(tx, (i64,), sql, node)?.is_some_and(|(count,)| count > 0))
+}
+
 /// Deletes the certificates of a node that expired before `before`.
 pub async fn forget(tx: &mut Tx<'_>, node: NodeId, before: Timestamp) -> Result<(), StoreError> {
     let sql = "DELETE FROM node_certificates WHERE node_id = $1 AND expires_at < $2";
@@ -67,7 +74,8 @@ pub async fn void_tokens(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Resul
 }
 
 pub async fn find_instance(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<StoredInstance>, StoreError> {
-    let sql = "SELECT id, instance, epoch, connections, suspect FROM nodes WHERE id = $1";
+    let sql =
+        "SELECT id, instance, epoch, connections, suspect FROM nodes WHERE id = $1 AND removed_at IS NULL";
     find!(tx, StoredInstance, sql, node)
 }
 

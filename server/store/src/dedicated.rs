@@ -20,13 +20,13 @@ pub async fn find_use(
     node: NodeId,
 ) -> Result<Option<StoredNodeUse>, StoreError> {
     let sql = "SELECT n.dedicated_to, o.own_nodes_only, n.id AS row_id FROM nodes n JOIN orgs o ON o.id = $2 \
-               WHERE n.id = $1";
+               WHERE n.id = $1 AND n.removed_at IS NULL";
     find!(tx, StoredNodeUse, sql, node, org)
 }
 
 /// Finds the name of a node and the organization to which it is dedicated.
 pub async fn find_node(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<(String, Option<OrgId>)>, StoreError> {
-    let sql = "SELECT name, dedicated_to, id AS row_id FROM nodes WHERE id = $1";
+    let sql = "SELECT name, dedicated_to, id AS row_id FROM nodes WHERE id = $1 AND removed_at IS NULL";
     find!(tx, (String, Option<OrgId>), sql, node)
 }
 

@@ -77,11 +77,12 @@ pub async fn list(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<StoredHealth>, St
     list!(tx, StoredHealth, sql, node)
 }
 
+/// Finds a board. `None` also for a board of a removed node.
 pub async fn find(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<Option<StoredHealth>, StoreError> {
     let sql = "SELECT uuid, node_id, idx, model, memory_mib, present, mig_enabled, quarantined, quarantine_code, \
                quarantined_at, silent, awaits_approval, facts, task_number, task_kind, task_done, task_succeeded, task_detail, task_group, \
                (SELECT CAST(COUNT(*) AS BIGINT) FROM allocations a WHERE a.held = TRUE AND a.gpu_uuid = gpus.uuid AND a.unclean IS NULL) AS held \
-               FROM gpus WHERE uuid = $1";
+               FROM gpus WHERE uuid = $1 AND EXISTS (SELECT 1 FROM nodes n WHERE n.id = gpus.node_id AND n.removed_at IS NULL)";
     find!(tx, StoredHealth, sql, gpu_uuid)
 }
 

@@ -41,18 +41,20 @@ pub struct UnendedCount {
 }
 
 pub async fn list_nodes(tx: &mut Tx<'_>) -> Result<Vec<StoredNodeLease>, StoreError> {
-    let sql = "SELECT id, name, leased, last_seen_at, lost_at, lost_reason FROM nodes ORDER BY id";
+    let sql = "SELECT id, name, leased, last_seen_at, lost_at, lost_reason FROM nodes WHERE removed_at IS NULL ORDER BY id";
     list!(tx, StoredNodeLease, sql)
 }
 
 /// Lists the lost nodes.
 pub async fn list_lost(tx: &mut Tx<'_>) -> Result<Vec<NodeId>, StoreError> {
-    let rows = list!(tx, (NodeId,), "SELECT id FROM nodes WHERE lost_at IS NOT NULL ORDER BY id")?;
+    let sql = "SELECT id FROM nodes WHERE lost_at IS NOT NULL AND removed_at IS NULL ORDER BY id";
+    let rows = list!(tx, (NodeId,), sql)?;
     Ok(rows.into_iter().map(|(id,)| id).collect())
 }
 
 pub async fn find_node(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<StoredNodeLease>, StoreError> {
-    let sql = "SELECT id, name, leased, last_seen_at, lost_at, lost_reason FROM nodes WHERE id = $1";
+    let sql = "SELECT id, name, leased, last_seen_at, lost_at, lost_reason FROM nodes \
+               WHERE id = $1 AND removed_at IS NULL";
     find!(tx, StoredNodeLease, sql, node)
 }
 

@@ -72,7 +72,7 @@ pub async fn set_aside(
 /// Releases a node, and forgets the measurements of its links: a network that was changed has other figures. Returns false
 /// if the node does not exist.
 pub async fn release(tx: &mut Tx<'_>, node: NodeId) -> Result<bool, StoreError> {
-    let sql = "UPDATE nodes SET aside_until = NULL, aside_reason = '' WHERE id = $1";
+    let sql = "UPDATE nodes SET aside_until = NULL, aside_reason = '' WHERE id = $1 AND removed_at IS NULL";
     let found = exec!(tx, sql, node)? == 1;
     exec!(tx, "DELETE FROM node_links WHERE first_node = $1 OR second_node = $1", node)?;
     Ok(found)

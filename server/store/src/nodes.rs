@@ -159,10 +159,11 @@ pub struct BoardOwner {
     pub approved: bool,
 }
 
-/// The node, the index and the model of a board.
+/// The node, the index and the model of a board. The board may have been on another node at the time of a job.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct BoardName {
     pub uuid: String,
+    pub node_id: NodeId,
     pub node_name: String,
     pub idx: i64,
     pub model: String,
@@ -200,7 +201,7 @@ pub async fn insert(tx: &mut Tx<'_>, node: NodeId, name: &str, now: Timestamp) -
     exec!(tx, sql, node, name, false, now).map(|_| ())
 }
 
-/// Lists all nodes by name. A corrupt row is left out.
+/// Lists all nodes that are not removed by name. A corrupt row is left out.
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<StoredNode>, StoreError> {
     let sql = "SELECT id, name, cordoned, EXISTS (SELECT 1 FROM drains d WHERE d.node_id = nodes.id) AS draining, \
                simulated, unisolated, driver_version, worker_version, last_seen_at, \
@@ -208,7 +209,7 @@ pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<StoredNode>, StoreError> {
                images, rdma_ports, egress, host_network, gang_first_port, gang_plain, host_mounts, gpus_left_out, suspect, dedicated_to, pool, \
                aside_until, aside_reason, \
                (SELECT o.name FROM orgs o WHERE o.id = nodes.dedicated_to) AS dedicated_name, (SELECT MAX(c.expires_at) FROM node_certificates c \
-               WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes ORDER BY name, id";
+               WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes WHERE removed_at IS NULL ORDER BY name, id";
     list_readable!(tx, StoredNode, sql)
 }
 
@@ -217,6 +218,18 @@ pub async fn list_approved(tx: &mut Tx<'_>) -> Result<Vec<StoredNode>, StoreErro
     let mut rows = list(tx).await?;
     rows.retain(|row| row.approved_at.is_some());
     Ok(rows)
+}
+
+/// Lists the removed nodes whose rows stay, with their names.
+pub async fn list_removed(tx: &mut Tx<'_>) -> Result<Vec<(NodeId, String)>, StoreError> {
+    list!(tx, (NodeId, String), "SELECT id, name FROM nodes WHERE removed_at IS NOT NULL ORDER BY id")
+}
+
+/// Lists the names of these nodes, also of removed ones.
+pub async fn list_names(tx: &mut Tx<'_>, ids: &[NodeId]) -> Result<Vec<(NodeId, String)>, StoreError> {
+    let sqlite = "SELECT id, name FROM nodes WHERE id IN (SELECT value FROM json_each($1))";
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    list_in!(tx, (NodeId, String), sqlite, "SELECT id, name FROM nodes WHERE id = ANY($1)", ids)
 }
 
 /// The text of a query for boards with their nodes, without its condition.
@@ -231,26 +244,34 @@ macro_rules! select_gpus {
 
 /// Lists the boards of approved nodes by node and index. A corrupt row is left out: no job gets that board.
 pub async fn list_gpus(tx: &mut Tx<'_>) -> Result<Vec<StoredGpu>, StoreError> {
-    let sql = concat!(select_gpus!(), " WHERE n.approved_at IS NOT NULL ORDER BY g.node_id, g.idx, g.uuid");
+    let sql = concat!(
+        select_gpus!(),
+        " WHERE n.approved_at IS NOT NULL AND n.removed_at IS NULL ORDER BY g.node_id, g.idx, g.uuid"
+    );
     list_readable!(tx, StoredGpu, sql)
+}
+
+/// Lists the boards of removed nodes that records of jobs name. A corrupt row is left out.
+pub async fn list_removed_gpus(tx: &mut Tx<'_>) -> Result<Vec<StoredGpu>, StoreError> {
+    list_readable!(tx, StoredGpu, concat!(select_gpus!(), " WHERE n.removed_at IS NOT NULL ORDER BY g.uuid"))
 }
 
 /// Lists the boards of all nodes, also of nodes without an approval, by node and index. A corrupt row is left out.
 pub async fn list_all_gpus(tx: &mut Tx<'_>) -> Result<Vec<StoredGpu>, StoreError> {
-    let sql = concat!(select_gpus!(), " ORDER BY g.node_id, g.idx, g.uuid");
+    let sql = concat!(select_gpus!(), " WHERE n.removed_at IS NULL ORDER BY g.node_id, g.idx, g.uuid");
     list_readable!(tx, StoredGpu, sql)
 }
 
 /// Lists the boards with these UUIDs, with the names of their nodes.
 pub async fn list_board_names(tx: &mut Tx<'_>, uuids: &[String]) -> Result<Vec<BoardName>, StoreError> {
-    let sqlite = "SELECT g.uuid, n.name AS node_name, g.idx, g.model FROM gpus g JOIN nodes n ON n.id = g.node_id \
+    let sqlite = "SELECT g.uuid, g.node_id, n.name AS node_name, g.idx, g.model FROM gpus g JOIN nodes n ON n.id = g.node_id \
                   WHERE g.uuid IN (SELECT value FROM json_each($1))";
-    let postgres = "SELECT g.uuid, n.name AS node_name, g.idx, g.model FROM gpus g JOIN nodes n ON n.id = g.node_id \
+    let postgres = "SELECT g.uuid, g.node_id, n.name AS node_name, g.idx, g.model FROM gpus g JOIN nodes n ON n.id = g.node_id \
                     WHERE g.uuid = ANY($1)";
     list_in!(tx, BoardName, sqlite, postgres, uuids.to_vec())
 }
 
-/// Finds the owner of a board, if it is another node.
+/// Finds the owner of a board, if it is another node that is not removed.
 pub async fn find_other_owner(
     tx: &mut Tx<'_>,
     gpu_uuid: &str,
@@ -258,7 +279,8 @@ pub async fn find_other_owner(
 ) -> Result<Option<BoardOwner>, StoreError> {
     let sql = "SELECT g.node_id, n.name AS node_name, g.present, n.approved_at IS NOT NULL AS approved, \
                EXISTS (SELECT 1 FROM allocations a WHERE a.gpu_uuid = g.uuid AND a.held) AS held \
-               FROM gpus g JOIN nodes n ON n.id = g.node_id WHERE g.uuid = $1 AND g.node_id <> $2";
+               FROM gpus g JOIN nodes n ON n.id = g.node_id WHERE g.uuid = $1 AND g.node_id <> $2 \
+               AND n.removed_at IS NULL";
     find!(tx, BoardOwner, sql, gpu_uuid, node)
 }
 

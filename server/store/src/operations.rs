@@ -186,7 +186,8 @@ pub struct StoredDrain {
 
 /// Starts a drain or replaces the terms of a drain, and cordons the node. Returns true if the node exists.
 pub async fn put_drain(tx: &mut Tx<'_>, node: NodeId, drain: &StoredDrain) -> Result<bool, StoreError> {
-    let found = find!(tx, (bool,), "SELECT cordoned, id AS row_id FROM nodes WHERE id = $1", node)?;
+    let sql = "SELECT cordoned, id AS row_id FROM nodes WHERE id = $1 AND removed_at IS NULL";
+    let found = find!(tx, (bool,), sql, node)?;
     let Some((was_cordoned,)) = found else { return Ok(false) };
     let sql = "INSERT INTO drains (node_id, reason, deadline_at, grace_s, was_cordoned, started_by, started_at, by_host) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (node_id) DO UPDATE SET reason = $2, \

@@ -113,6 +113,7 @@ mod promises;
 mod queue;
 mod quotas;
 mod rdma;
+mod removed_nodes;
 mod replica_keys;
 mod reservations;
 mod reserved_jobs;

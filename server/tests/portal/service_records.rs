@@ -176,6 +176,40 @@ async fn a_stopped_service_ends_its_replicas_without_a_readable_revision() {
 }
 
 #[tokio::test]
+async fn a_service_that_cannot_be_read_is_left_out_of_lists() {
+    for (engine, db, _location) in engines("service_row_damage").await {
+        let setup = IdlePortal::on(db).await;
+        let t = &setup.t;
+        let services = format!("/orgs/{}/services", setup.org);
+        let mut ids = Vec::new();
+        for name in ["one", "two", "three"] {
+            let made = t.post(&setup.ada, &services, service(name)).await.expect(201);
+            ids.push(made["id"].as_str().unwrap().to_owned());
+        }
+        ids.sort();
+        run(t, format!("UPDATE services SET scaling = '{{' WHERE id = '{}'", ids[1])).await;
+        let found = |page: &Value| -> Vec<String> {
+            let rows = page["items"].as_array().unwrap().iter();
+            rows.map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+        };
+        for (caller, list) in [(&setup.ada, services.as_str()), (&setup.operator, "/operator/services")] {
+            let whole = t.get(caller, &format!("{list}?sort=asc")).await.expect(200);
+            assert_eq!(found(&whole), [ids[0].as_str(), ids[2].as_str()], "{engine} {list}");
+            // A page without the row does not end the list.
+            let page = t.get(caller, &format!("{list}?sort=asc&limit=2")).await.expect(200);
+            assert_eq!(found(&page), [ids[0].as_str()], "{engine} {list}");
+            let cursor = page["next_cursor"].as_str().unwrap();
+            let last = t.get(caller, &format!("{list}?sort=asc&limit=2&cursor={cursor}")).await.expect(200);
+            assert_eq!(
+                (found(&last), &last["next_cursor"]),
+                (vec![ids[2].clone()], &Value::Null),
+                "{engine} {list}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_deleted_service_stays_with_its_judged_windows_and_goes_with_its_evidence() {
     for site in sites("service_windows").await {
         let (engine, t, org) = (site.engine, &site.t, site.org.as_str());

@@ -485,8 +485,8 @@ async fn the_oldest_revisions_without_replicas_are_deleted() {
         assert_eq!(shown["replicas"].as_array().unwrap().len(), 1, "{engine}: {shown}");
         let replica = &shown["replicas"][0];
         assert_eq!(
-            (&replica["state"], &replica["revision_number"], &replica["nodes"]),
-            (&json!("queued"), &json!(2), &json!([])),
+            (&replica["state"], &replica["submitted"], &replica["revision_number"], &replica["nodes"]),
+            (&json!("queued"), &json!(false), &json!(2), &json!([])),
             "{engine}"
         );
         let summaries: Vec<&Value> =

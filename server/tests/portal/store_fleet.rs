@@ -135,7 +135,7 @@ async fn a_node_report_replaces_the_previous_one() {
 
         let asked = ["gpu-b".to_owned(), "gpu-x".to_owned()];
         let (uuid, node_name, model) = ("gpu-b".to_owned(), "alpha".to_owned(), "A100".to_owned());
-        let names = [BoardName { uuid, node_name, idx: 0, model }];
+        let names = [BoardName { uuid, node_id: node(1), node_name, idx: 0, model }];
         assert_eq!(read!(db, store::nodes::list_board_names, &asked), names, "{engine}");
 
         // A board moves to another host, and a later report of the old host leaves it there.

@@ -24,7 +24,7 @@ use leptos::task::spawn_local;
 use leptos_router::hooks::use_query_map;
 
 use self::add::AddNode;
-use self::approval::{ApprovalState, WaitingNodes};
+use self::approval::{ApprovalState, WaitingNodes, remove_button};
 use self::aside::{ReleaseDialog, aside_banner, state_lines};
 use self::classes::{StorageClasses, host_mounts_text};
 use self::dedication::{DedicationDialog, dedication_text};
@@ -81,10 +81,11 @@ struct Dialogs {
     drain: NodeDialog,
     lost: NodeDialog,
     release: NodeDialog,
+    approval: ApprovalState,
 }
 
 impl Dialogs {
-    fn closed(nodes: RwSignal<Vec<Node>>) -> Self {
+    fn closed(nodes: RwSignal<Vec<Node>>, approval: ApprovalState) -> Self {
         let closed = || NodeDialog::closed(nodes);
         Self {
             trust: closed(),
@@ -94,6 +95,7 @@ impl Dialogs {
             drain: closed(),
             lost: closed(),
             release: closed(),
+            approval,
         }
     }
 }
@@ -122,7 +124,7 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
             cursor.set(page.next_cursor);
         });
     };
-    let dialogs = Dialogs::closed(nodes);
+    let dialogs = Dialogs::closed(nodes, approval);
     every_visible(5_000, move || {
         let limit = nodes.with_untracked(Vec::len).clamp(PAGE, MAX_REFRESHED);
         let fresh = api::nodes::operator_page(query.get_value(), None, limit);
@@ -358,6 +360,7 @@ fn row(
     let dedicate = manages.then(|| item(dialogs.dedication, "Dedicate", format!("Dedicate {}", node.name)));
     let set_pool = manages.then(|| item(dialogs.pool, "Pool", format!("Pool of {}", node.name)));
     let declare_lost = lost_button(dialogs.lost, node, "menu__item menu__item--danger", ready);
+    let remove = remove_button(dialogs.approval, node, ready);
     let cordon = manages.then(|| {
         view! {
             <button
@@ -391,6 +394,7 @@ fn row(
                     {set_pool}
                     {drain}
                     {declare_lost}
+                    {remove}
                 </Menu>
             </td>
         </tr>

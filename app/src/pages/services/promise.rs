@@ -84,13 +84,16 @@ fn button(live: LiveService, open: RwSignal<bool>, class: &'static str, verb: &'
 }
 
 fn no_promise(live: LiveService, setting: RwSignal<bool>) -> AnyView {
-    let button = live.writes.then(|| button(live, setting, "btn", "Set promise"));
+    let offer = move || match live.promise.offered.get() {
+        true => live.writes.then(|| button(live, setting, "btn", "Set promise")),
+        false => Some(view! { <p class="empty__text">"No promise is offered at present."</p> }.into_any()),
+    };
     view! {
         <div class="empty">
             <p class="empty__text">
                 "No promise. With a promise the organization gets credit by itself for each window in which the platform misses a share of good requests, first tokens or wakes."
             </p>
-            {button}
+            {offer}
         </div>
     }
     .into_any()

@@ -24,6 +24,7 @@ pub const REFRESH_MS: u64 = 60_000;
 pub struct LoadedPromise {
     promise: ServicePromise,
     windows: Page<JudgedWindow>,
+    offered: bool,
 }
 
 fn load(
@@ -33,9 +34,12 @@ fn load(
 ) -> impl Future<Output = Answer<LoadedPromise>> + Send + 'static {
     let promise = api::services::promise(org, id);
     let windows = api::services::promise_windows(org, id, None, limit);
+    let offered = api::services::offered_promises(org);
     async move {
-        let (promise, windows) = join!(promise, windows);
-        Ok(LoadedPromise { promise: promise?, windows: windows? })
+        let (promise, windows, offered) = join!(promise, windows, offered);
+        // Without this answer the dialog has the reason.
+        let offered = !offered.is_ok_and(|page| page.items.is_empty());
+        Ok(LoadedPromise { promise: promise?, windows: windows?, offered })
     }
 }
 
@@ -55,6 +59,8 @@ pub struct LivePromise {
     pub windows: RwSignal<Vec<JudgedWindow>>,
     /// The cursor of the next page of windows.
     pub cursor: RwSignal<Option<String>>,
+    /// False if no promise is offered.
+    pub offered: RwSignal<bool>,
     /// True after a failed request.
     pub failed: RwSignal<bool>,
     /// The number of choices on this page. Data that were asked for before the last one are older than its answer.
@@ -65,9 +71,9 @@ impl LivePromise {
     /// Returns the signals with the first data, which are absent after a failed request.
     pub fn new(org: OrgId, id: ServiceId, loaded: Option<LoadedPromise>) -> Self {
         let failed = loaded.is_none();
-        let (known, windows) = match loaded {
-            Some(LoadedPromise { promise, windows }) => (Some(promise), windows),
-            None => (None, Page::whole(Vec::new())),
+        let (known, windows, offered) = match loaded {
+            Some(LoadedPromise { promise, windows, offered }) => (Some(promise), windows, offered),
+            None => (None, Page::whole(Vec::new()), true),
         };
         Self {
             org,
@@ -75,6 +81,7 @@ impl LivePromise {
             known: RwSignal::new(known),
             windows: RwSignal::new(windows.items),
             cursor: RwSignal::new(windows.next_cursor),
+            offered: RwSignal::new(offered),
             failed: RwSignal::new(failed),
             choices: StoredValue::new(0),
         }
@@ -97,6 +104,7 @@ impl LivePromise {
     pub fn apply(self, (choices, fresh): (u32, LoadedPromise)) {
         // The page may have been left during a request.
         let Some(shown) = self.windows.try_get_untracked() else { return };
+        replace(self.offered, fresh.offered);
         if self.choices.try_get_value() != Some(choices) {
             return;
         }

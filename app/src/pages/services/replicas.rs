@@ -109,7 +109,8 @@ fn decision_view(decision: &ScalingDecision) -> AnyView {
     .into_any()
 }
 
-/// Returns the table. The row and the link of a replica stay the same after a refresh.
+/// Returns the table. The row and the link of a replica stay the same after a refresh. A job without a submission has no
+/// page to link to.
 fn table(live: LiveService) -> AnyView {
     let service = live.service;
     let ids =
@@ -119,11 +120,16 @@ fn table(live: LiveService) -> AnyView {
     let one = move |id: JobId| {
         let replica = Memo::new(move |_| find(id));
         let cells = move || replica.with(|replica| replica.as_ref().map(cells));
+        let submitted =
+            Memo::new(move |_| replica.with(|replica| replica.as_ref().is_some_and(|one| one.submitted)));
+        let link = org_link(&format!("/jobs/{id}"));
+        let job = move || match submitted.get() {
+            true => view! { <a class="mono" href=link.clone()>{id.to_string()}</a> }.into_any(),
+            false => view! { <span class="mono">{id.to_string()}</span> }.into_any(),
+        };
         view! {
             <tr role="row">
-                <th role="rowheader" scope="row">
-                    <a class="mono" href=org_link(&format!("/jobs/{id}"))>{id.to_string()}</a>
-                </th>
+                <th role="rowheader" scope="row">{job}</th>
                 {cells}
             </tr>
         }

@@ -191,6 +191,9 @@ pub struct ServiceReplica {
     pub revision_number: i64,
     /// The state of the job; `queued` before its submission.
     pub state: JobState,
+    /// False before the submission of the job: it has no page yet.
+    #[serde(default)]
+    pub submitted: bool,
     /// The time since which the replica answers at its readiness path; absent while it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_since: Option<Timestamp>,

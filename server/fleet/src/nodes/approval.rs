@@ -124,6 +124,40 @@ async fn removed_text(tx: &mut Tx<'_>, node: NodeId) -> Result<String, StoreErro
     Ok(format!("Node {name}. {}", boards_text(&boards)))
 }
 
+/// The refusal to remove an approved node that can return, or that present work names. `is_silent`: it has no session,
+/// and none can begin.
+async fn removal_refusal(
+    tx: &mut Tx<'_>,
+    node: NodeId,
+    is_silent: bool,
+) -> Result<Option<Problem>, StoreError> {
+    let row = store::leases::find_node(tx, node).await?;
+    let is_lost = is_silent && row.is_some_and(|row| row.lost_at.is_some());
+    if !is_lost || store::certificates::is_certified(tx, node).await? {
+        let detail = "An approved node can be removed once it is lost and its certificate is revoked. Revoke its certificate first, and declare it lost if it does not become lost by itself.";
+        return Ok(Some(approved_already(detail)));
+    }
+    let in_use = |detail: String| Ok(Some(Problem::conflict("node.in_use", "Node in use", detail)));
+    if !store::leases::list_unended(tx, node).await?.is_empty() {
+        return in_use(
+            "The portal still ends attempts of the node. Repeat the request in a minute.".to_owned(),
+        );
+    }
+    let mut booked = Vec::new();
+    for row in store::reservations::list_holding(tx).await? {
+        if row.places()?.iter().any(|(place, _)| *place == node) {
+            booked.push(row.name);
+        }
+    }
+    if booked.is_empty() {
+        return Ok(None);
+    }
+    in_use(format!(
+        "Reservations or windows of maintenance hold boards of the node: {}. Cancel them or wait for their end first.",
+        booked.join(", ")
+    ))
+}
+
 impl Nodes {
     /// Records the report of a host and decides about its approval and that of its boards. A removed node has no
     /// record.
@@ -252,37 +286,43 @@ impl Nodes {
         self.get_node(caller, node).await
     }
 
-    /// Removes a node without an approval: its boards, certificates and unused join tokens. Its session ends.
+    /// Removes a node with its boards, certificates and unused join tokens. Its session ends. An approved node must be
+    /// lost, without a valid certificate and without work; the records of its jobs stay.
     ///
     /// # Errors
-    /// There is no such node, or it is approved.
+    /// There is no such node, or it is approved and can return, or present work names it.
     pub async fn remove_node(&self, caller: &Caller, node: NodeId) -> Result<(), Problem> {
         self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         let event = self.context.audit_event(caller, "node.removed", node.to_string(), String::new());
-        let refusal = self
+        let now = self.context.now();
+        // No session begins during the removal of a silent node.
+        let takeover = self.leases.begin_takeover(node, None, self.context.monotonic_ms());
+        let is_silent = takeover.is_some();
+        let removed = self
             .context
             .db
             .write(move |tx| {
                 let event = event.clone();
                 async move {
                     let Some(known) = store::approvals::find(tx, node).await? else {
-                        return Ok(Some(Problem::not_found()));
+                        return Ok(Err(Problem::not_found()));
                     };
-                    if known.approved_at.is_some() {
-                        let detail = "Only a node that waits for an approval can be removed: the records of jobs name an approved node. Revoke its certificate, and declare it lost if it does not become lost by itself.";
-                        return Ok(Some(approved_already(detail)));
+                    if known.approved_at.is_some()
+                        && let Some(refusal) = removal_refusal(tx, node, is_silent).await?
+                    {
+                        return Ok(Err(refusal));
                     }
                     let event = AuditEvent { detail: removed_text(tx, node).await?, ..event };
-                    store::approvals::remove(tx, node).await?;
+                    let jobs = store::approvals::remove(tx, node, now).await?;
                     store::quotas::insert_audit(tx, None, &event).await?;
-                    Ok(None)
+                    Ok(Ok(jobs))
                 }
                 .boxed()
             })
             .await?;
-        if let Some(refusal) = refusal {
-            return Err(refusal);
-        }
+        drop(takeover);
+        // The devices of their ranks are free.
+        removed?.into_iter().for_each(|job| self.context.publish(Change::JobDevices(job)));
         self.diagnoses.remove(node);
         self.context.publish(Change::NodeRevoked(node));
         self.context.publish(Change::Boards);

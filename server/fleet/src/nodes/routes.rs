@@ -21,7 +21,7 @@ pub fn routes() -> ApiRouter<Nodes> {
             "/operator/nodes/{node}",
             get_with(show, doc(ApiScope::FleetRead, "Gives a node with its boards."))
                 .patch_with(change, doc(ApiScope::FleetWrite, "Changes the cordon, the labels or the pool of a node."))
-                .delete_with(remove, doc(ApiScope::FleetWrite, "Removes a node without an approval.")),
+                .delete_with(remove, doc(ApiScope::FleetWrite, "Removes a node without an approval, or a lost node with a revoked certificate.")),
         )
         .api_route(
             "/operator/nodes/{node}/approve",

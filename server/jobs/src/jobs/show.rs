@@ -383,8 +383,8 @@ fn job_volume(requested: VolumeUse) -> JobVolume {
     JobVolume { name, path, mode, version: None, kept_version: None, note: None }
 }
 
-/// Node name, board index and memory slices of boards, by their UUIDs.
-type Boards = HashMap<String, (String, u32, u32)>;
+/// Node, board index and memory slices of boards, by their UUIDs. The node is the present one, with its name.
+type Boards = HashMap<String, ((NodeId, String), u32, u32)>;
 
 async fn board_names(tx: &mut Tx<'_>, uuids: BTreeSet<String>) -> Result<Boards, StoreError> {
     let uuids: Vec<String> = uuids.into_iter().collect();
@@ -392,10 +392,17 @@ async fn board_names(tx: &mut Tx<'_>, uuids: BTreeSet<String>) -> Result<Boards,
     for part in uuids.chunks(BOARDS_PER_READ) {
         for row in store::nodes::list_board_names(tx, part).await? {
             let cells = board_by_name(&row.model).map_or(1, |b| b.memory_slices);
-            out.insert(row.uuid, (row.node_name, u32::try_from(row.idx).unwrap_or(0), cells));
+            let node = (row.node_id, row.node_name);
+            out.insert(row.uuid, (node, u32::try_from(row.idx).unwrap_or(0), cells));
         }
     }
     Ok(out)
+}
+
+/// The node name, the index and the memory slices of a board.
+fn board_name(names: &Boards, gpu_uuid: &str) -> (String, u32, u32) {
+    let found = names.get(gpu_uuid);
+    found.map(|((_, name), index, cells)| (name.clone(), *index, *cells)).unwrap_or_default()
 }
 
 /// The wire form of the devices of a plan, by node.
@@ -408,7 +415,7 @@ pub(super) async fn plan_devices(
     let mut out = Vec::new();
     for (node, slots) in places {
         for slot in slots {
-            let (node_name, gpu_index, cells) = names.get(&slot.gpu_uuid).cloned().unwrap_or_default();
+            let (node_name, gpu_index, cells) = board_name(&names, &slot.gpu_uuid);
             let placement = slot.instance.map(|i| Placement { start: i.start, size: slot.size });
             let (gpu_uuid, gpu_milli) = (slot.gpu_uuid, slot.share_milli.map(u32::from));
             let mig_uuid = None;
@@ -426,8 +433,25 @@ pub(super) async fn stored_devices(
     let slots = store::attempts::list_latest_allocations(tx, jobs).await?;
     let names = board_names(tx, slots.iter().map(|slot| slot.gpu_uuid.clone()).collect()).await?;
     let mut devices: HashMap<JobId, Vec<Device>> = HashMap::new();
+    // A board can be on another node meanwhile, such as that of a removed node.
+    let is_moved = |slot: &&StoredAllocation| {
+        names.get(&slot.gpu_uuid).is_some_and(|((node, _), ..)| *node != slot.node_id)
+    };
+    let moved: BTreeSet<NodeId> = slots.iter().filter(is_moved).map(|slot| slot.node_id).collect();
+    let former: HashMap<NodeId, String> = match moved.is_empty() {
+        true => HashMap::new(),
+        false => {
+            let moved: Vec<NodeId> = moved.into_iter().collect();
+            store::nodes::list_names(tx, &moved).await?.into_iter().collect()
+        }
+    };
     for slot in slots {
-        devices.entry(slot.job_id).or_default().push(stored_device(slot, &names));
+        let job = slot.job_id;
+        let mut device = stored_device(slot, &names);
+        if let Some(name) = former.get(&device.node) {
+            device.node_name.clone_from(name);
+        }
+        devices.entry(job).or_default().push(device);
     }
     Ok(devices)
 }
@@ -438,7 +462,7 @@ fn begun_jobs(rows: &[StoredJob]) -> Vec<JobId> {
 }
 
 fn stored_device(slot: StoredAllocation, names: &Boards) -> Device {
-    let (node_name, gpu_index, cells) = names.get(&slot.gpu_uuid).cloned().unwrap_or_default();
+    let (node_name, gpu_index, cells) = board_name(names, &slot.gpu_uuid);
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
     Device {
         node: slot.node_id,

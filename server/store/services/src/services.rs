@@ -139,24 +139,43 @@ pub async fn count(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<i64, StoreErro
     Ok(found.map_or(0, |(count,)| count))
 }
 
-/// Lists a page of the services of an organization (`None`: of all) by id.
+/// The text of a query for a page of services, after its SELECT.
+macro_rules! services_page {
+    ($org:expr, $options:expr, $($select:tt)+) => {
+        org_page_sql!(
+            $org,
+            $options.sort,
+            [$($select)+],
+            "s.org_id",
+            " AND s.deleted_at IS NULL",
+            "s.id",
+            "$2",
+            "$3"
+        )
+    };
+}
+
+/// Lists a page of the services of an organization (`None`: of all) by id. A corrupt row is left out.
 pub async fn list_page(
     tx: &mut Tx<'_>,
     org: Option<OrgId>,
     options: &ListOptions<ServiceId>,
 ) -> Result<Vec<StoredService>, StoreError> {
-    let sql = org_page_sql!(
-        org,
-        options.sort,
-        [select_services!("")],
-        "s.org_id",
-        " AND s.deleted_at IS NULL",
-        "s.id",
-        "$2",
-        "$3"
-    );
+    let sql = services_page!(org, options, select_services!(""));
     let org = org.map_or_else(String::new, |org| org.to_string());
-    list!(tx, StoredService, sql, org, options.cursor_text(), options.rows())
+    list_readable!(tx, StoredService, sql, &org, options.cursor_text(), options.rows())
+}
+
+/// Lists the ids of the same page, also those of corrupt rows: the next page follows them.
+pub async fn list_page_ids(
+    tx: &mut Tx<'_>,
+    org: Option<OrgId>,
+    options: &ListOptions<ServiceId>,
+) -> Result<Vec<ServiceId>, StoreError> {
+    let sql = services_page!(org, options, "SELECT s.id FROM services s ");
+    let org = org.map_or_else(String::new, |org| org.to_string());
+    let rows = list!(tx, (ServiceId,), sql, &org, options.cursor_text(), options.rows())?;
+    Ok(rows.into_iter().map(|(id,)| id).collect())
 }
 
 /// Lists the models of the services of an organization.

@@ -119,7 +119,7 @@ pub async fn assign_group(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError>
 pub async fn list_host_mounts(
     tx: &mut Tx<'_>,
 ) -> Result<Vec<(NodeId, JsonColumn<Vec<HostMount>>)>, StoreError> {
-    let sql =
-        "SELECT id, host_mounts FROM nodes WHERE host_mounts <> '[]' AND approved_at IS NOT NULL ORDER BY id";
+    let sql = "SELECT id, host_mounts FROM nodes WHERE host_mounts <> '[]' AND approved_at IS NOT NULL \
+               AND removed_at IS NULL ORDER BY id";
     list!(tx, (NodeId, JsonColumn<Vec<HostMount>>), sql)
 }

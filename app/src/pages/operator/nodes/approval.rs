@@ -9,6 +9,7 @@ use leptos::prelude::*;
 use super::super::super::confirm::ConfirmDialog;
 use super::super::super::parts::Call;
 use super::super::may;
+use super::aside::is_gone;
 use super::boards_text;
 use super::dialog::replace;
 use crate::api;
@@ -106,6 +107,25 @@ fn banner(node: &Node, state: ApprovalState, ready: ReadSignal<bool>) -> Option<
     )
 }
 
+/// Returns the button that removes a lost node with a revoked certificate.
+pub fn remove_button(state: ApprovalState, node: &Node, ready: ReadSignal<bool>) -> Option<AnyView> {
+    let (id, label) = (node.id, format!("Remove {}", node.name));
+    (may(OperatorRight::ManageFleet) && is_gone(node)).then(|| {
+        view! {
+            <button
+                class="menu__item menu__item--danger"
+                type="button"
+                aria-label=label
+                disabled=move || !ready.get()
+                on:click=move |_| state.open_dialog(id, Decision::Remove)
+            >
+                "Remove"
+            </button>
+        }
+        .into_any()
+    })
+}
+
 /// The nodes that wait, each with its report, and the confirmation of a decision.
 #[component]
 pub fn WaitingNodes(
@@ -134,8 +154,10 @@ fn ApprovalDialog(
     let ApprovalState { waiting, nodes, chosen, open } = state;
     let target = Memo::new(move |_| {
         let (id, decision) = chosen.get()?;
-        let node = waiting.with(|nodes| nodes.iter().find(|node| node.id == id).cloned())?;
-        Some((node, decision))
+        let find = |nodes: &Vec<Node>| nodes.iter().find(|node| node.id == id).cloned();
+        // A removed node may be an approved one.
+        let listed = || nodes.with(find).filter(|_| decision == Decision::Remove);
+        Some((waiting.with(find).or_else(listed)?, decision))
     });
     let title = Signal::derive(move || match target.get() {
         Some((node, Decision::Approve)) => format!("Approve {}?", node.name),
@@ -151,7 +173,7 @@ fn ApprovalDialog(
             "After the approval, jobs with their data and secrets are placed on this host. Boards that it reports later need an approval of their own."
         }
         Some((_, Decision::Remove)) => {
-            "The node, its certificate and its unused join tokens are deleted. To return, its host needs an empty data directory and a new join token."
+            "The node, its certificate and its unused join tokens are deleted. Records of its jobs keep its name. Its host can join again as a new node, with a new join token."
         }
         None => "The node no longer waits for an approval.",
     };

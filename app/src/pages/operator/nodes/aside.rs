@@ -33,7 +33,7 @@ pub fn state_lines(node: &Node) -> AnyView {
     let gone = is_gone(node).then(|| {
         view! {
             <span class="table__sub">
-                "Lost, certificate revoked. For its return create a join token under Certificate."
+                "Lost, certificate revoked. For its return create a join token under Certificate, or else remove it."
             </span>
         }
     });
