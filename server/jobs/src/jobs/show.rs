@@ -438,13 +438,8 @@ pub(super) async fn stored_devices(
         names.get(&slot.gpu_uuid).is_some_and(|((node, _), ..)| *node != slot.node_id)
     };
     let moved: BTreeSet<NodeId> = slots.iter().filter(is_moved).map(|slot| slot.node_id).collect();
-    let former: HashMap<NodeId, String> = match moved.is_empty() {
-        true => HashMap::new(),
-        false => {
-            let moved: Vec<NodeId> = moved.into_iter().collect();
-            store::nodes::list_names(tx, &moved).await?.into_iter().collect()
-        }
-    };
+    let moved: Vec<NodeId> = moved.into_iter().collect();
+    let former: HashMap<NodeId, String> = store::nodes::list_names(tx, &moved).await?.into_iter().collect();
     for slot in slots {
         let job = slot.job_id;
         let mut device = stored_device(slot, &names);

@@ -7,6 +7,15 @@ use berth_types::ids::{JobId, NodeId};
 use super::{Run, State, Use, World, job_id, milli, node_id, uuid};
 
 impl World {
+    /// The end of a run of a job that begins then. The end of the reservation cuts a later attempt.
+    pub fn run_end(&self, n: usize, from: i64) -> i64 {
+        let (job, end) = (&self.jobs[n], from + self.jobs[n].left);
+        match job.spec.inside.and_then(|booked| self.booked.get(booked)?.as_ref()) {
+            Some(booked) if job.attempt > 0 && from + 60 <= booked.until => end.min(booked.until),
+            _ => end,
+        }
+    }
+
     /// Carries out the decision to start a job.
     pub fn start(&mut self, n: usize, ranks: &[(NodeId, Vec<Slot>)]) {
         let places = ranks.iter().map(|(node, slots)| {

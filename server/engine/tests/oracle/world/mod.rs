@@ -143,15 +143,6 @@ impl World {
         }
     }
 
-    /// The end of a run of a job that begins then. The end of the reservation cuts a later attempt.
-    pub fn run_end(&self, n: usize, from: i64) -> i64 {
-        let (job, end) = (&self.jobs[n], from + self.jobs[n].left);
-        match job.spec.inside.and_then(|booked| self.booked.get(booked)?.as_ref()) {
-            Some(booked) if job.attempt > 0 && from + 60 <= booked.until => end.min(booked.until),
-            _ => end,
-        }
-    }
-
     fn claim(&self, n: usize) -> Option<Claim> {
         let job = &self.jobs[n];
         let State::Running(run) = &job.state else { return None };
