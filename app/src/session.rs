@@ -57,12 +57,27 @@ impl Session {
         member.is_some_and(|member| matches!(member.role, Role::Owner | Role::Member))
     }
 
-    /// Returns the sentence for a member whose role cannot run jobs.
-    pub fn launch_refusal(&self, org: OrgId) -> Option<String> {
+    /// Returns the sentence for a member whose role cannot run jobs, about an action such as `launch jobs`.
+    fn refusal(&self, org: OrgId, action: &str) -> Option<String> {
         let member = self.me.memberships.iter().find(|member| member.org.id == org)?;
         let role = member.role.name();
         (!self.runs_in(org)).then(|| {
-            format!("Your role here is {role}, which cannot launch jobs. Ask an owner of the organization.")
+            format!("Your role here is {role}, which cannot {action}. Ask an owner of the organization.")
+        })
+    }
+}
+
+/// The banner of a form for a member whose role cannot send it.
+#[component]
+pub fn RoleNotice(
+    /// The action of the form: `launch jobs`.
+    action: &'static str,
+) -> impl IntoView {
+    let session = use_session();
+    let refusal = move || session.org.get().and_then(|org| session.refusal(org, action));
+    move || {
+        refusal().map(|text| {
+            view! { <div class="banner banner--warn" role="status"><div class="banner__text">{text}</div></div> }
         })
     }
 }

@@ -7,6 +7,7 @@ import {
 } from './harness.mjs';
 
 const SLICE = 'h100-80gb.1g.10gb';
+const PARTS = '**/pkg/**/split_*.wasm';
 
 let demo, browser, operator, person, view, page, offerings;
 
@@ -126,6 +127,27 @@ test('the job of a template runs', async () => {
   await jobIn(person.api, person.org, job, ['running']);
   await person.api('POST', `/orgs/${person.org}/jobs/${job}/cancel`);
   await jobIn(person.api, person.org, job, ENDED);
+  await boardsFree(operator);
+});
+
+test('a second submission before the page of the job has loaded launches no second job', async () => {
+  await open();
+  await chooseOffering(page, SLICE);
+  await textbox('Name').fill('once');
+  await textbox('Command').fill('true');
+  const held = [];
+  await page.route(PARTS, (route) => held.push(route));
+  await launchButton().click();
+  await waitFor('the held page of the job', () => held.length > 0);
+  await page.getByRole('button', { name: 'Launching' }).and(page.locator(':disabled')).waitFor();
+  await page.locator('#launch').evaluate((form) => form.requestSubmit());
+  await page.unroute(PARTS);
+  await Promise.all(held.map((route) => route.continue()));
+  await page.waitForURL(/\/jobs\/job_/);
+  const { items } = await person.api('GET', `/orgs/${person.org}/jobs?limit=50`);
+  const once = items.filter((job) => job.name === 'once');
+  assert.equal(once.length, 1);
+  await jobIn(person.api, person.org, once[0].id, ENDED);
   await boardsFree(operator);
 });
 

@@ -134,6 +134,38 @@ test('the page of a service tries it with a key that stays in memory', async () 
   forgetRefusals(401, 422);
 });
 
+test('the panel stays with its input while the portal names no gateway', async () => {
+  await openService();
+  await page.getByRole('textbox', { name: 'Path', exact: true }).fill('/kept');
+  const gateways = '**/api/v1/orgs/*/service-gateways*';
+  for (const answer of [{ json: { items: [] } }, { status: 503, json: {} }]) {
+    let asked = 0;
+    await page.route(gateways, (route) => {
+      asked += 1;
+      return route.fulfill(answer);
+    });
+    // The second request follows on the answer to the first one.
+    await waitFor('two refreshes', () => asked > 1, 30_000);
+    await page.unroute(gateways);
+    assert.equal(await page.getByRole('textbox', { name: 'Path', exact: true }).inputValue(), '/kept');
+  }
+  view.faults.splice(0, Infinity, ...view.faults.filter((fault) => !/^503 .*service-gateways/.test(fault)));
+  forgetRefusals(503);
+});
+
+test('the chart of the requests ends with the present hour', async () => {
+  const later = await openPage(browser, demo.url, { headers: owner.headers, viewport: SIZES[0] });
+  await later.page.clock.setFixedTime(Date.now() + 3 * 3_600_000);
+  await later.page.goto(inOrg(owner.slug, `/services/${service}`));
+  const bar = later.page.locator('.days__bars rect').last();
+  await bar.waitFor({ timeout: READY_MS });
+  // A bar has ten units, and the last one begins at 231.
+  await waitFor('the bar of an earlier hour', async () => Number(await bar.getAttribute('x')) <= 201);
+  assert.equal(await later.page.locator('.days__dates time').count(), 2);
+  assert.deepEqual(later.faults, []);
+  await later.close();
+});
+
 test('a service is scaled by its dialog', async () => {
   await openService();
   await button('Change scaling').click();
@@ -222,7 +254,7 @@ test('host names, access and the steps of canaries are changed by the settings',
   await settings.waitFor({ state: 'hidden' });
   await page.getByText('tide.example.org is not confirmed, so it does not lead to the service.').waitFor();
   await button('Check now the record of tide.example.org').waitFor();
-  await page.getByText('A person sends more traffic to a good canary.').waitFor();
+  await page.getByText('The next step does not begin by itself: a person sends more traffic.').waitFor();
   const proof = { host: 'tide.example.org', confirmed: true };
   await operator('PUT', `/operator/orgs/${owner.org}/service-hosts`, proof);
   await page.getByText('The service also has the host name tide.example.org.').waitFor();

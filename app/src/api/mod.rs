@@ -97,10 +97,19 @@ fn parse_response<T: DeserializeOwned>(response: Option<ApiResponse>) -> Answer<
     parse(if response.body.is_empty() { b"null" } else { &response.body })
 }
 
+/// Replaces the text about a possible effect, for a request that changes nothing.
+fn of_read<T>(answer: Answer<T>) -> Answer<T> {
+    answer.map_err(|problem| match problem.status {
+        0 => Problem { detail: "The portal did not answer. Nothing was changed.".to_owned(), ..problem },
+        _ => problem,
+    })
+}
+
 fn call<T: DeserializeOwned + Send + 'static>(
     request: ApiRequest,
 ) -> impl Future<Output = Answer<T>> + Send + 'static {
     let repetition = request.clone();
+    let reads = request.method == "GET" || request.path.ends_with("?dry_run=true");
     let response = transport::send(request);
     async move {
         let answer = parse_response(response.await);
@@ -108,7 +117,7 @@ fn call<T: DeserializeOwned + Send + 'static>(
         if unproved && proof::ask().await {
             return parse_response(transport::send(repetition).await);
         }
-        answer
+        if reads { of_read(answer) } else { answer }
     }
 }
 
@@ -136,7 +145,7 @@ pub fn get_changed<T: DeserializeOwned + Send + 'static>(
             return Ok(None);
         }
         let tag = response.as_ref().and_then(|response| response.tag.clone());
-        Ok(Some((parse_response(response)?, tag)))
+        Ok(Some((of_read(parse_response(response))?, tag)))
     }
 }
 
@@ -144,7 +153,8 @@ impl transport::Sender {
     /// Gets a path below `/api/v1`, also after an earlier answer.
     async fn get<T: DeserializeOwned>(self, path: &str) -> Answer<T> {
         let path = format!("/api/v1{path}");
-        parse_response(self.send(ApiRequest { method: "GET", path, body: None, key: None, tag: None }).await)
+        let request = ApiRequest { method: "GET", path, body: None, key: None, tag: None };
+        of_read(parse_response(self.send(request).await))
     }
 }
 
@@ -164,7 +174,7 @@ pub fn list_all<T: DeserializeOwned + Send + 'static>(
         for _ in 0..MAX_PAGES {
             let path = page_path(&path, all.next_cursor.as_deref());
             let request = ApiRequest { method: "GET", path, body: None, key: None, tag: None };
-            let page: Page<T> = parse_response(sender.clone().send(request).await)?;
+            let page: Page<T> = of_read(parse_response(sender.clone().send(request).await))?;
             all.items.extend(page.items);
             all.next_cursor = page.next_cursor;
             if all.next_cursor.is_none() {
@@ -201,6 +211,14 @@ pub fn new_key() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_read_without_an_answer_changed_nothing() {
+        let lost = of_read(parse_response::<()>(None)).unwrap_err();
+        assert!(lost.detail.ends_with("Nothing was changed."), "{}", lost.detail);
+        let refused = Err::<(), Problem>(Problem::not_found());
+        assert_eq!(of_read(refused), Err(Problem::not_found()));
+    }
 
     #[test]
     fn a_page_of_a_list_has_its_own_address() {

@@ -180,7 +180,7 @@ const STATES: [(&str, &str); 9] = [
     ("board board--full board--n1 x0", "in use by others"),
     ("board board--free board--n1", "free"),
     ("board board--partly-free board--n4 x0 x1", "partly free"),
-    ("board board--full board--n1 b0", "free, no profile fits"),
+    ("board board--full board--n1 b0", "free memory, too small for any slice"),
     ("board board--quarantined board--n1", "quarantined"),
     ("board board--draining board--n1", "node draining"),
     ("board board--cordoned board--n1", "node cordoned"),

@@ -95,6 +95,19 @@ fn place(jobs: &mut Vec<Job>, job: Job, sort: Sort, whole: bool) {
     }
 }
 
+/// Returns the jobs that the first page of a list would have and has not: they left the filter. `before` are the jobs of
+/// the list and their generations at the request.
+fn gone(before: &[(JobId, i64)], jobs: &[Job], fresh: &berth_types::Page<Job>, sort: Sort) -> Vec<JobId> {
+    let last = fresh.items.last().filter(|_| fresh.next_cursor.is_some()).map(|job| job.id);
+    let is_behind = |id: JobId| match sort {
+        Sort::Desc => last.is_some_and(|last| id < last),
+        Sort::Asc => last.is_some_and(|last| id > last),
+    };
+    let is_known = |job: &Job| before.contains(&(job.id, job.generation));
+    let is_gone = |job: &&Job| !is_behind(job.id) && fresh.items.iter().all(|one| one.id != job.id);
+    jobs.iter().filter(|job| is_known(job)).filter(is_gone).map(|job| job.id).collect()
+}
+
 #[component]
 fn JobList(first: FirstPage) -> impl IntoView {
     let FirstPage { org, listing, jobs, cursor } = first;
@@ -109,25 +122,23 @@ fn JobList(first: FirstPage) -> impl IntoView {
     let cursor = RwSignal::new(cursor);
     let more = Call::idle();
     let (ready, compared) = (ready(), RwSignal::new(Vec::<JobId>::new()));
+    let leave = move |gone: &[JobId]| {
+        jobs.update(|jobs| jobs.retain(|job| !gone.contains(&job.id)));
+        // A job out of the list has no box to remove it from the comparison.
+        compared.maybe_update(|compared| {
+            let before = compared.len();
+            compared.retain(|one| !gone.contains(one));
+            compared.len() < before
+        });
+    };
     let apply = move |job: Job| {
         // The page may have been left during a request.
         let Some(whole) = cursor.try_with_untracked(Option::is_none) else { return };
         let Some(wanted) = listing.try_with_value(|listing| listing.filter.matches(&job)) else { return };
-        let id = job.id;
-        jobs.update(|jobs| {
-            if wanted {
-                place(jobs, job, sort, whole);
-            } else {
-                jobs.retain(|known| known.id != id);
-            }
-        });
-        // A job out of the list has no box to remove it from the comparison.
-        if !wanted {
-            compared.maybe_update(|compared| {
-                let before = compared.len();
-                compared.retain(|one| *one != id);
-                compared.len() < before
-            });
+        if wanted {
+            jobs.update(|jobs| place(jobs, job, sort, whole));
+        } else {
+            leave(&[job.id]);
         }
     };
     let search =
@@ -137,8 +148,16 @@ fn JobList(first: FirstPage) -> impl IntoView {
     Effect::new(move |was: Option<FeedState>| {
         let now = feed.state.get();
         if now == FeedState::Live && was.is_some_and(|was| was != FeedState::Live) {
+            let before: Vec<(JobId, i64)> =
+                jobs.with_untracked(|jobs| jobs.iter().map(|job| (job.id, job.generation)).collect());
+            let fresh = search(None);
             spawn_local(async move {
-                if let Ok(fresh) = search(None).await {
+                if let Ok(fresh) = fresh.await {
+                    let left = jobs.try_with_untracked(|jobs| gone(&before, jobs, &fresh, sort));
+                    let left = left.unwrap_or_default();
+                    if !left.is_empty() {
+                        leave(&left);
+                    }
                     fresh.items.into_iter().for_each(apply);
                 }
             });
@@ -285,6 +304,22 @@ mod tests {
             "currency": "USD", "price_version": 1, "generation": generation, "actions": [],
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_job_that_left_the_filter_leaves_the_list() {
+        let gone = |sort: Sort, known: &[(u32, i64)], fresh: &[u32], more: bool| {
+            let jobs: Vec<Job> = known.iter().map(|(number, generation)| job(*number, *generation)).collect();
+            let before: Vec<(JobId, i64)> = jobs.iter().map(|job| (job.id, 1)).collect();
+            let items = fresh.iter().map(|number| job(*number, 1)).collect();
+            let page = berth_types::Page { items, next_cursor: more.then(|| "next".to_owned()) };
+            super::gone(&before, &jobs, &page, sort)
+        };
+        let ids = |numbers: &[u32]| numbers.iter().map(|number| job(*number, 1).id).collect::<Vec<_>>();
+        assert_eq!(gone(Sort::Desc, &[(3, 1)], &[], false), ids(&[3]), "the only job has ended");
+        assert_eq!(gone(Sort::Desc, &[(5, 1), (4, 1), (3, 1), (2, 1)], &[4, 3], true), ids(&[5]));
+        assert_eq!(gone(Sort::Asc, &[(2, 1), (3, 1), (5, 1)], &[3], true), ids(&[2]), "5 is on a later page");
+        assert_eq!(gone(Sort::Desc, &[(3, 2)], &[], false), ids(&[]), "it changed during the request");
     }
 
     #[test]

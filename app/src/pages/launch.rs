@@ -71,10 +71,11 @@ use self::units::LimitUnit;
 use self::volumes::VolumeRows;
 use super::org_data::data_view;
 use super::parts::{Call, CallProblem, FieldError, FormKey, every_visible, ready, redirect, when_some};
+use super::text::explain_repeat;
 use crate::address::{org_link, use_org_links};
 use crate::api;
 use crate::api::Answer;
-use crate::session::{Page, use_session};
+use crate::session::{Page, RoleNotice, use_session};
 use crate::ui::*;
 
 const FIELDS: &[&str] = &[
@@ -110,6 +111,8 @@ const FIELDS: &[&str] = &[
     "/cpus",
     "/memory_mib",
 ];
+
+const REPEATED: &str = "Open the list of jobs. To launch a further job, load this page again.";
 
 /// The first data of the form.
 #[derive(Clone, Serialize, Deserialize)]
@@ -175,16 +178,10 @@ pub fn LaunchPage() -> impl IntoView {
         move || (org.get(), from.get()),
         |(org, from): (Option<OrgId>, Option<JobId>)| when_some(org.map(|org| load(org, from))),
     );
-    let session = use_session();
-    // The form stays, because it also shows prices and free devices.
-    let refusal = move || org.get().and_then(|org| session.launch_refusal(org));
     view! {
         <Page title="Launch job".to_owned()>
-            {move || {
-                refusal().map(|text| {
-                    view! { <div class="banner banner--warn" role="status"><div class="banner__text">{text}</div></div> }
-                })
-            }}
+            // The form stays, because it also shows prices and free devices.
+            <RoleNotice action="launch jobs"/>
             {data_view(data, draw)}
         </Page>
     }
@@ -345,7 +342,10 @@ fn FormBody(
         // One key for the whole form: a change after a lost answer must not create a second job.
         let idempotency_key = key.for_text("job".to_owned());
         let (jobs, kept_key) = (links.path("/jobs"), kept.key());
-        call.run(api::jobs::submit(org, &job, idempotency_key), move |job: Job| {
+        let answer = api::jobs::submit(org, &job, idempotency_key);
+        call.run(explain_repeat(answer, REPEATED), move |job: Job| {
+            // The form stays until the next page is loaded: a second click must not launch a second job.
+            call.pending.set(true);
             key.reset();
             store_offering(org, &job.offering);
             kept.forget(&kept_key);

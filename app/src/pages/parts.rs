@@ -117,7 +117,9 @@ impl Call {
 /// Returns true if the portal refused a request for good. The outcome is unknown without an answer or a
 /// decision.
 fn is_refusal(problem: &Problem) -> bool {
-    let undecided = problem.status == 429 || problem.code == "idempotency.in_flight";
+    // After the code of another request the first one took effect: a new key would repeat it.
+    let is_open = matches!(problem.code.as_str(), "idempotency.in_flight" | "idempotency.other_request");
+    let undecided = problem.status == 429 || is_open;
     (400..500).contains(&problem.status) && !undecided
 }
 
@@ -476,6 +478,7 @@ mod tests {
             (409, "idempotency.shown_once", true),
             (402, "funds.insufficient", true),
             (409, "idempotency.in_flight", false),
+            (422, "idempotency.other_request", false),
             (429, "request.throttled", false),
             (500, "internal", false),
             (0, "network.unreachable", false),

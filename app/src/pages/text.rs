@@ -5,8 +5,10 @@
 use berth_types::jobs::{CheckpointSignal, Job, JobState, Network, Priority, Topology};
 use berth_types::money::{money_text, per_hour_micros};
 pub use berth_types::money::{price_text, rate_text, signed_money, ticking_money, typed_amount};
+use berth_types::problems::Problem;
 use berth_types::time::duration_text;
 
+use crate::api::Answer;
 pub use crate::ui::size_text;
 
 /// Returns a count with its noun: `1 job`, `3 jobs`.
@@ -141,6 +143,18 @@ pub fn charge(nano_per_second: i64, metered_ms: i64) -> i64 {
     i64::try_from(product / 1_000_000).unwrap_or(i64::MAX)
 }
 
+/// Replaces the refusal of a changed form whose first request took effect: its text is for programs. `next` says how to
+/// go on.
+pub async fn explain_repeat<T>(answer: impl Future<Output = Answer<T>>, next: &str) -> Answer<T> {
+    answer.await.map_err(|problem| {
+        if problem.code != "idempotency.other_request" {
+            return problem;
+        }
+        let lost = "The first request of this form took effect; only its answer was lost.";
+        Problem { title: "Sent already".to_owned(), detail: format!("{lost} {next}"), ..problem }
+    })
+}
+
 /// Adds a full stop to a phrase without one.
 pub fn sentence(phrase: &str) -> String {
     let phrase = phrase.trim();
@@ -160,6 +174,18 @@ pub fn limit_text(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_changed_form_is_told_about_its_first_request() {
+        let told = |code: &str| {
+            let refused: Answer<()> = Err(Problem::new(422, code, "Refused", "Use a new key."));
+            let answer = explain_repeat(std::future::ready(refused), "Open the list.");
+            futures::executor::block_on(answer).unwrap_err().detail
+        };
+        assert_eq!(told("request.invalid"), "Use a new key.");
+        let text = "The first request of this form took effect; only its answer was lost. Open the list.";
+        assert_eq!(told("idempotency.other_request"), text);
+    }
 
     #[test]
     fn free_devices_have_one_phrase() {

@@ -66,13 +66,14 @@ fn rest_text(blockers: &[Blocker]) -> String {
     let (more, others) = (most(|blocker| blocker.more_objects), most(|blocker| blocker.others));
     let mut parts = Vec::new();
     if more > 0 {
-        parts.push(format!("{more} more of your organization"));
+        let what = counted(more, "more job or reservation", "more jobs or reservations");
+        parts.push(format!("{what} of your organization"));
     }
     if others > 0 {
         let what = counted(others, "job or reservation", "jobs or reservations");
         parts.push(format!("{what} of other organizations"));
     }
-    if parts.is_empty() { String::new() } else { format!("In the way too: {}.", parts.join(", ")) }
+    if parts.is_empty() { String::new() } else { format!("Also in the way: {}.", parts.join(", ")) }
 }
 
 /// Returns the price of a suggested change.
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(rest_text(&[blocker(json!([]), 0, 0)]), "");
         assert_eq!(
             rest_text(&[blocker(json!([]), 2, 1), blocker(json!([]), 0, 3)]),
-            "In the way too: 2 more of your organization, 3 jobs or reservations of other organizations."
+            "Also in the way: 2 more jobs or reservations of your organization, 3 jobs or reservations of other organizations."
         );
     }
 }

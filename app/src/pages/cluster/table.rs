@@ -9,7 +9,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::super::limits::replace;
-use super::super::load_more::LoadMore;
+use super::super::load_more::{LoadMore, append, joined};
 use super::super::parts::{Call, Loading, ready};
 use super::choice::Choice;
 use super::panel::{OpenBoard, job_links};
@@ -79,7 +79,7 @@ fn Rows(
     let load_more = move |()| {
         let next = query.with_value(|query| api::nodes::boards(org, query, cursor.get_untracked(), PAGE));
         more.run(next, move |page: Page<Board>| {
-            boards.update(|boards| boards.extend(page.items));
+            boards.update(|boards| append(boards, page.items, |board| board.uuid.clone()));
             cursor.set(page.next_cursor);
         });
     };
@@ -92,7 +92,12 @@ fn Rows(
         let fresh = query.with_value(|query| api::nodes::boards(org, query, None, count));
         spawn_local(async move {
             // A failed refresh leaves the boards; the page shows the age of its data.
-            if let Ok(page) = fresh.await {
+            // A page that arrives during the request stays.
+            if let Ok(page) = fresh.await
+                && more.pending.try_get_untracked() == Some(false)
+            {
+                let known = boards.get_untracked();
+                let page = joined(known, cursor.get_untracked(), page, |board| board.uuid.clone());
                 replace(boards, page.items);
                 replace(cursor, page.next_cursor);
             }

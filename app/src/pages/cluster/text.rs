@@ -63,13 +63,13 @@ pub fn rack(node: &MapNode) -> Option<&str> {
     node.labels.get(RACK_LABEL).map(String::as_str)
 }
 
-/// Returns the used quarter of a board, 0 to 4. Only an unused board has 0, and only a full one 4.
+/// Returns the used quarters of a board, 0 to 4, with a begun one. Only an unused board has 0, and only a full one 4.
 fn used_quarter(cells: &str) -> usize {
     let all = cells.chars().count().max(1);
     match cells.chars().filter(|cell| matches!(cell, 'o' | 'x' | 'q')).count() {
         0 => 0,
         used if used >= all => 4,
-        used => (used * 4 / all).clamp(1, 3),
+        used => (used * 4).div_ceil(all).clamp(1, 3),
     }
 }
 
@@ -155,6 +155,7 @@ mod tests {
         let used = |cells: &str| used_quarter(cells);
         assert_eq!([used("........"), used("x......."), used("xxxxxxx-"), used("xxxxxxxx")], [0, 1, 3, 4]);
         assert_eq!([used("."), used("o"), used("")], [0, 4, 0]);
+        assert_eq!([used("xx......"), used("xxx....."), used("xxxx...."), used("xxxxx...")], [1, 2, 2, 3]);
     }
 
     #[test]

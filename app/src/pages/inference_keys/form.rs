@@ -5,7 +5,7 @@
 use std::str::FromStr;
 
 use berth_service_types::keys::{InferenceKey, NewInferenceKey};
-use berth_types::ids::OrgId;
+use berth_types::ids::{InferenceKeyId, OrgId};
 use berth_types::money::parse_amount_micros;
 use berth_types::problems::{FieldError as Wrong, Problem};
 use berth_types::time::Timestamp;
@@ -116,8 +116,8 @@ pub(super) fn KeyDialog(
     org: OrgId,
     /// The listed keys; a new one comes first.
     keys: RwSignal<Vec<InferenceKey>>,
-    /// The secret of the new key, shown once.
-    secret: RwSignal<Option<String>>,
+    /// The new key and its secret, shown once.
+    secret: RwSignal<Option<(InferenceKeyId, String)>>,
     open: RwSignal<bool>,
     /// The currency of the portal.
     currency: String,
@@ -132,6 +132,7 @@ pub(super) fn KeyDialog(
         for field in [name, models, requests, tokens, day, month, total] {
             field.set(String::new());
         }
+        hours.set("720".to_owned());
     };
     let submit = move |()| {
         let text = |field: RwSignal<String>| field.get_untracked();
@@ -153,13 +154,14 @@ pub(super) fn KeyDialog(
         call.run(answer, move |mut made: InferenceKey| {
             key.reset();
             // The list contains no secrets.
-            secret.set(made.secret.take());
+            secret.set(made.secret.take().map(|secret| (made.id, secret)));
             keys.update(|keys| keys.insert(0, made));
             open.set(false);
         });
     };
     let options = EXPIRIES.map(|(value, label)| {
-        view! { <option value=value selected={value == "720"}>{label}</option> }
+        let chosen = move || hours.with(|hours| hours == value);
+        view! { <option value=value prop:selected=chosen>{label}</option> }
     });
     let budget = move |label: &'static str,
                        id: &'static str,

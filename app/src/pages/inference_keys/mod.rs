@@ -7,7 +7,7 @@ mod form;
 use std::future::Future;
 
 use berth_service_types::keys::{InferenceKey, InferenceKeySpec};
-use berth_types::ids::OrgId;
+use berth_types::ids::{InferenceKeyId, OrgId};
 use berth_types::money::money_text;
 use berth_types::time::Timestamp;
 use leptos::prelude::*;
@@ -59,7 +59,7 @@ fn Keys(loaded: Loaded) -> impl IntoView {
     let currency = session.me.currency.clone();
     let writes = session.owns(org);
     let keys = RwSignal::new(keys);
-    let secret = RwSignal::new(None::<String>);
+    let secret = RwSignal::new(None::<(InferenceKeyId, String)>);
     let (open, ready) = (RwSignal::new(false), ready());
     let target = ConfirmTarget::none();
     let create = writes.then(|| {
@@ -76,7 +76,7 @@ fn Keys(loaded: Loaded) -> impl IntoView {
     });
     let shown = currency.clone();
     view! {
-        {move || secret.get().map(|secret| view! { <Secret secret=secret/> })}
+        {move || secret.get().map(|(_, secret)| view! { <Secret secret=secret/> })}
         <section class="section">
             <div class="section__head">
                 <h2>"Existing keys"</h2>
@@ -86,7 +86,7 @@ fn Keys(loaded: Loaded) -> impl IntoView {
             <ListCurl path=Signal::derive(move || format!("/orgs/{org}/inference-keys")) label="Inference keys with curl"/>
         </section>
         <KeyDialog org=org keys=keys secret=secret open=open currency=currency/>
-        <RevokeDialog org=org keys=keys target=target/>
+        <RevokeDialog org=org keys=keys secret=secret target=target/>
     }
 }
 
@@ -204,14 +204,21 @@ fn row(
 fn RevokeDialog(
     org: OrgId,
     keys: RwSignal<Vec<InferenceKey>>,
+    /// The new key and its secret.
+    secret: RwSignal<Option<(InferenceKeyId, String)>>,
     target: ConfirmTarget<InferenceKey>,
 ) -> impl IntoView {
     let call = Call::idle();
     let revoke = move |()| {
-        let Some(id) = target.one.with_untracked(|key| key.as_ref().map(|key| key.id)) else { return };
-        call.run(api::inference_keys::revoke(org, id), move |()| {
+        let shown = move || target.one.try_with_untracked(|key| key.as_ref().map(|key| key.id)).flatten();
+        let Some(id) = shown() else { return };
+        let is_shown = move || shown() == Some(id);
+        call.run_for(is_shown, api::inference_keys::revoke(org, id), move |(), shown| {
             keys.update(|keys| keys.retain(|key| key.id != id));
-            target.open.set(false);
+            secret.maybe_update(|secret| secret.take_if(|(of, _)| *of == id).is_some());
+            if shown {
+                target.open.set(false);
+            }
         });
     };
     view! {
@@ -225,7 +232,7 @@ fn RevokeDialog(
             confirm=Callback::new(revoke)
         >
             <p>
-                "Gateways refuse requests with this key within seconds; requests in progress end as they are. This cannot be undone; you can create another key."
+                "Gateways refuse requests with this key within seconds; requests in progress continue to their end. This cannot be undone; you can create another key."
             </p>
         </ConfirmDialog>
     }

@@ -13,7 +13,7 @@ use leptos::task::spawn_local;
 use super::super::curl::{self, CopyAsCurl};
 use super::super::limits::credit_form::CreditRequest;
 use super::super::parts::focus_soon;
-use super::super::parts::{Call, later, origin};
+use super::super::parts::{Call, every_visible, later, origin};
 use super::super::rows::device_text;
 use super::super::text;
 use super::super::waits::{BlockingObjects, suggestion_price};
@@ -29,6 +29,9 @@ pub type Request = Result<NewJob, Vec<FieldError>>;
 
 /// Milliseconds without a change before a request.
 const DEBOUNCE_MS: u64 = 300;
+
+/// Milliseconds between two requests without a change: free devices and the balance change beside the form.
+const REFRESH_MS: u64 = 30_000;
 
 /// The panel beside the form with the launch button.
 #[component]
@@ -49,7 +52,10 @@ pub fn Preview(
     let wanted = Memo::new(move |_| request.get().ok().map(for_plan));
     let inside =
         Memo::new(move |_| request.with(|job| job.as_ref().is_ok_and(|job| job.reservation.is_some())));
+    let round = RwSignal::new(0_u64);
+    every_visible(REFRESH_MS, move || round.update(|round| *round = round.wrapping_add(1)));
     Effect::new(move || {
+        round.track();
         let Some(job) = wanted.get() else { return };
         // The first request needs no delay.
         later(if last_request.get_value() == 0 { 0 } else { DEBOUNCE_MS }, move || {
@@ -69,6 +75,7 @@ pub fn Preview(
             move |_| if inside.get() { 0 } else { plan.with(|plan| plan.as_ref().map_or(0, missing_micros)) },
         );
     let is_short = Memo::new(move |_| missing.get() > 0);
+    let is_old = Memo::new(move |_| wanted.with(Option::is_none) && plan.with(Option::is_some));
     let session = use_session();
     let runs = session.runs_in(org);
     let currency = session.me.currency;
@@ -92,6 +99,7 @@ pub fn Preview(
                     {move || if call.pending.get() { "Launching" } else { "Launch job" }}
                 </button>
             </div>
+            {move || is_old.get().then(|| view! { <p class="summary__note">"The price is that of the last valid input."</p> })}
             {move || remarks(plan.get(), inside.get())}
             <PlanWaits plan=plan form=form/>
             {request_credit}
@@ -121,7 +129,7 @@ fn PlanWaits(
     });
     let title = move || match suggested.with(Vec::len) {
         0 => "In the way".to_owned(),
-        count => text::counted(count, "change starts now", "changes start now"),
+        count => text::counted(count, "change lets the job start now", "changes let the job start now"),
     };
     let item = move |suggestion: SuggestedChange| {
         let SuggestedChange { label, change, .. } = suggestion.clone();
@@ -146,7 +154,7 @@ fn PlanWaits(
     view! {
         <details class="more" hidden=move || none.get()>
             <summary>{title}</summary>
-            <ul class="why__list" aria-label="Changes that start now" hidden=move || suggested.with(Vec::is_empty)>
+            <ul class="why__list" aria-label="Changes with which the job starts now" hidden=move || suggested.with(Vec::is_empty)>
                 <For each=move || suggested.get() key=key children=item/>
             </ul>
             <BlockingObjects blockers=blockers/>

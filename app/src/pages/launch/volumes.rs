@@ -13,7 +13,7 @@ static VOLUMES: RowKind = RowKind {
     add: "Add volume",
     id: "volumes",
     pointer: "/volumes",
-    hint: "A directory of the root, such as /data, or a path below the job directory, such as runs. The changes of a writable volume become its next version; with a storage class other jobs see them at once.",
+    hint: "The path is a directory directly below /, such as /data, or a path below the job directory, such as runs. The changes of a writable volume become its next version; with a storage class other jobs see them at once.",
     max: 16,
 };
 

@@ -125,6 +125,8 @@ impl BoardAction {
 struct BoardsState {
     node: NodeId,
     gpus: RwSignal<Vec<GpuHealth>>,
+    /// The number of answers to actions. Boards that were asked for before the last one are older than it.
+    answers: StoredValue<u32>,
     call: Call,
     /// The board, its index, and the action of the dialog.
     chosen: RwSignal<Option<(String, u32, BoardAction)>>,
@@ -136,6 +138,7 @@ impl BoardsState {
         Self {
             node,
             gpus: RwSignal::new(gpus),
+            answers: StoredValue::new(0),
             call: Call::idle(),
             chosen: RwSignal::new(None),
             open: RwSignal::new(false),
@@ -154,6 +157,7 @@ impl BoardsState {
 
     /// Replaces a board by its answer.
     fn replace(self, fresh: GpuHealth) {
+        self.answers.update_value(|answers| *answers = answers.wrapping_add(1));
         self.gpus.update(|gpus| {
             if let Some(known) = gpus.iter_mut().find(|known| known.uuid == fresh.uuid) {
                 *known = fresh;
@@ -165,10 +169,12 @@ impl BoardsState {
 /// Reads the boards again while the page is visible.
 fn poll(state: BoardsState) {
     every_visible(3_000, move || {
-        let fresh = api::health::list(state.node);
+        let (answers, fresh) = (state.answers.get_value(), api::health::list(state.node));
         spawn_local(async move {
             // The next round repeats a failed request.
-            if let Ok(fresh) = fresh.await {
+            if let Ok(fresh) = fresh.await
+                && state.answers.try_get_value() == Some(answers)
+            {
                 state.gpus.maybe_update(|gpus| {
                     let changed = *gpus != fresh.items;
                     *gpus = fresh.items;

@@ -245,14 +245,15 @@ fn rack_cells(rack: &Rack) -> AnyView {
     let measured = kilowatts(rack.drawn_watts);
     let unread = (rack.unread > 0).then(|| {
         let unread = usize::try_from(rack.unread).unwrap_or(0);
-        let text = format!("without {}", counted(unread, "board", "boards"));
+        let text = counted(unread, "board reports no power", "boards report no power");
         view! { <span class="table__sub">{text}</span> }
     });
     let over = rack.budget_watts.is_some_and(|budget| rack.counted_watts > budget);
     let over = over.then(|| view! { " " <span class="tag tag--warn">"over budget"</span> });
     let unknown = (rack.unknown > 0).then(|| {
         let unknown = usize::try_from(rack.unknown).unwrap_or(0);
-        let text = format!("500 W for each of {}", counted(unknown, "unknown board", "unknown boards"));
+        let boards = counted(unknown, "board with an unknown limit", "boards with an unknown limit");
+        let text = format!("counts 500 W for each of {boards}");
         view! { <span class="table__sub">{text}</span> }
     });
     view! {
@@ -316,7 +317,7 @@ fn Racks(racks: Vec<Rack>) -> impl IntoView {
         <section class="section">
             <div class="section__head"><h2>"Racks"</h2></div>
             <p class="prose">
-                "The node label rack assigns a node to a rack. Allocated power is the sum of the power limits of all boards in use; a job waits if it would exceed the budget of its rack. A budget belongs to the name of a rack: for another name of a rack, set the budget of the new name first."
+                "The node label rack assigns a node to a rack. Allocated power is the sum of the power limits of all boards in use; a job waits if it would exceed the budget of its rack. A budget is kept under the name of its rack. Before you rename a rack, set a budget for the new name."
             </p>
             <CallProblem call=refresh beside_fields=&[]/>
             <div class="empty" hidden=move || !none()>

@@ -17,6 +17,7 @@ mod trust;
 
 use std::collections::BTreeMap;
 
+use berth_types::ids::NodeId;
 use berth_types::nodes::{Gpu, Node, NodeState, PatchNode};
 use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
@@ -161,9 +162,15 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
         let body = PatchNode { cordoned: Some(cordoned), ..PatchNode::default() };
         call.run(api::nodes::patch(node.id, &body), move |fresh: Node| replace(nodes, fresh));
     };
+    // An open menu stays with its node when the rows move.
     let rows = move || {
-        let all = nodes.get();
-        all.iter().map(|node| row(node, call, ready, dialogs, set_cordoned)).collect::<Vec<AnyView>>()
+        let ids = move || nodes.with(|nodes| nodes.iter().map(|node| node.id).collect::<Vec<NodeId>>());
+        let find = move |id: NodeId| nodes.with(|nodes| nodes.iter().find(|node| node.id == id).cloned());
+        let one = move |id: NodeId| {
+            let node = Memo::new(move |_| find(id));
+            move || node.with(|node| Some(row(node.as_ref()?, call, ready, dialogs, set_cordoned)))
+        };
+        view! { <For each=ids key=|id: &NodeId| *id children=one/> }.into_any()
     };
     let none = Memo::new(move |_| nodes.with(Vec::is_empty));
     view! {
@@ -190,16 +197,10 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
                 live_table(
                     "Nodes",
                     &[
-                        ("Node", ""),
-                        STATE,
-                        ("Boards", ""),
-                        ("In use", ""),
-                        ("Driver", ""),
-                        ("Worker", ""),
-                        ("Last seen", "num"),
-                        ACTIONS,
+                        ("Node", ""), STATE, ("Boards", ""), ("In use", ""), ("Driver", ""), ("Worker", ""),
+                        ("Last seen", "num"), ACTIONS,
                     ],
-                    rows.into_any(),
+                    rows(),
                 )
             }
         }}

@@ -1,4 +1,4 @@
-//! The answer of an OpenAI service: events of a stream, or an error. Pure.
+//! The answer of a service: its progress, the events of a stream of an OpenAI service, or an error. Pure.
 
 use serde::Deserialize;
 
@@ -92,9 +92,54 @@ pub fn refusal_text(body: &str) -> String {
     known.filter(|text| !text.is_empty()).unwrap_or_else(|| body.trim().to_owned())
 }
 
+const UNANSWERED: &str = "The gateway did not answer this page, or the answer broke off. Check that your browser reaches the address of the gateway. If the gateway is new, load this page again.";
+
+/// The state of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    Idle,
+    /// No answer yet.
+    Waiting,
+    /// The answer comes.
+    Answering(u16),
+    /// The whole answer is shown.
+    Ended(u16),
+    /// The first part of a longer answer is shown.
+    Cut(u16),
+    /// No answer, or its break.
+    Failed,
+}
+
+impl Progress {
+    /// Returns true before the end of an answer.
+    pub const fn is_running(self) -> bool {
+        matches!(self, Self::Waiting | Self::Answering(_))
+    }
+
+    /// Returns the sentence about the state; empty without a request.
+    pub fn text(self) -> String {
+        match self {
+            Self::Idle => String::new(),
+            Self::Waiting => "Waiting for the answer. A sleeping service starts a replica first.".to_owned(),
+            Self::Answering(status) => format!("Status {status}, answer in progress."),
+            Self::Ended(status) => format!("Status {status}, complete."),
+            Self::Cut(status) => {
+                format!("Status {status}. The panel shows only the first MiB of the answer.")
+            }
+            Self::Failed => UNANSWERED.to_owned(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cut_off_answer_is_not_complete() {
+        let text = "Status 200. The panel shows only the first MiB of the answer.";
+        assert_eq!(Progress::Cut(200).text(), text);
+    }
 
     const STREAM: &str = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\r\n\r\n\
         : a comment\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"Mo\"}}]}\n\n\

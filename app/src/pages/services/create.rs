@@ -18,6 +18,7 @@ use super::super::launch::rows::{PairSignals, Rows};
 use super::super::launch::section::FormSection;
 use super::super::org_data::org_view;
 use super::super::parts::{Call, CallProblem, FormKey, Submit, focus_soon, origin, redirect};
+use super::super::text::explain_repeat;
 use super::draft::{Program, RevisionDraft, ScalingDraft, ServiceDraft, local_problem};
 use super::form::{
     Choices, JobSection, OfferingFields, ReplicaSection, RevisionForm, RolloutSection, ScalingFields,
@@ -28,7 +29,7 @@ use super::no_offerings;
 use crate::address::use_org_links;
 use crate::api;
 use crate::api::Answer;
-use crate::session::Page;
+use crate::session::{Page, RoleNotice, use_session};
 use crate::ui::*;
 
 const FIELDS: &[&str] = &[
@@ -66,6 +67,8 @@ const FIELDS: &[&str] = &[
 /// The parts of a request whose fields the form has beside those of the service.
 const BASES: &[&str] = &["/revision/job", "/revision"];
 
+const REPEATED: &str = "Open the list of services. To create a further service, load this page again.";
+
 /// The first data of the form.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
@@ -93,6 +96,7 @@ pub fn NewServicePage() -> impl IntoView {
             <p class="page__lead">
                 "A service answers requests at one address. Its replicas are jobs that the portal starts and stops by demand. For a model file in a volume, choose volume, file and devices; the rest has defaults."
             </p>
+            <RoleNotice action="create services"/>
             {org_view(load, draw)}
         </Page>
     }
@@ -216,7 +220,7 @@ fn ServiceForm(loaded: Loaded) -> impl IntoView {
             focus_soon("#service-form [aria-invalid=\"true\"]".to_owned());
         }
     });
-    let links = use_org_links();
+    let (links, refused) = (use_org_links(), !use_session().runs_in(org));
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let body = match request.get_untracked() {
@@ -229,7 +233,9 @@ fn ServiceForm(loaded: Loaded) -> impl IntoView {
         let answer = api::services::create(org, &body, key.for_text("service".to_owned()));
         let answer = async move { answer.await.map_err(|problem| local_problem(problem, BASES, model_at)) };
         let services = links.path("/services");
-        call.run(answer, move |made: Service| {
+        call.run(explain_repeat(answer, REPEATED), move |made: Service| {
+            // The form stays until the next page is loaded: a second click must not create a second service.
+            call.pending.set(true);
             key.reset();
             next.set(Some(format!("{services}/{}", made.id)));
         });
@@ -244,7 +250,7 @@ fn ServiceForm(loaded: Loaded) -> impl IntoView {
                     name="name"
                     kind="text"
                     value=fields.name
-                    hint=Some("Lower-case letters, digits and hyphens, such as chat. It is a part of the address. Empty for a model: the name of its file.".to_owned())
+                    hint=Some("Lower-case letters, digits and hyphens, such as chat. It is a part of the address. If you leave it empty, a model has the name of its file.".to_owned())
                     error=call.field("/name")
                 />
                 <ProgramChoice fields=fields lists=lists call=call/>
@@ -260,7 +266,7 @@ fn ServiceForm(loaded: Loaded) -> impl IntoView {
                 <RolloutSection form=fields.revision call=call filled=false/>
                 <JobSection form=fields.revision lists=lists call=call/>
             </fieldset>
-            <div class="form__actions"><Submit call=call>"Create service"</Submit></div>
+            <div class="form__actions"><Submit call=call disabled=refused>"Create service"</Submit></div>
             <CurlLine org=org request=request/>
         </form>
     }

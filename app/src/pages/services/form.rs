@@ -173,7 +173,7 @@ pub fn ScalingFields(
                 id="idle-time"
                 unit="s"
                 value=form.idle
-                hint="Without a request, with 0 least replicas."
+                hint="Time without a request before the service sleeps. Counts only if Least replicas is 0."
                 error=call.field("/scaling/idle_s")
             />
         </div>
@@ -186,7 +186,7 @@ pub fn ScalingFields(
             />
             <span>
                 "Show decisions without effect"
-                <span class="check__hint">"The number of replicas stays at Least replicas, and at 1 for 0. The schedule has no effect. The page shows the decisions."</span>
+                <span class="check__hint">"The number of replicas stays at Least replicas. If Least replicas is 0, it stays at 1. The schedule has no effect. The page shows the decisions."</span>
             </span>
         </label>
         <ScheduleFields rows=form.schedule zone=form.zone call=call/>
@@ -318,7 +318,7 @@ pub fn ReplicaSection(form: RevisionForm, call: Call) -> impl IntoView {
                     id="service-port"
                     unit="TCP"
                     value=form.port
-                    hint="The variable PORT has it."
+                    hint="The program finds this number in the variable PORT."
                     error=call.field("/port")
                 />
                 <NumberField
@@ -348,7 +348,7 @@ pub fn ReplicaSection(form: RevisionForm, call: Call) -> impl IntoView {
                     name="readiness-path"
                     kind="text"
                     value=form.readiness_path
-                    hint=Some("A replica is ready after the answer 200 to a GET of this path. With HTTP/2 also grpc: or grpc:NAME: the answer SERVING of the gRPC health check.".to_owned())
+                    hint=Some("A replica is ready when a GET of this path answers 200. With HTTP/2, grpc: or grpc:NAME uses the gRPC health check: the replica is ready when it answers SERVING.".to_owned())
                     error=call.field("/readiness_path")
                 />
                 <NumberField

@@ -212,7 +212,10 @@ fn unconfirmed_text(host: &ServiceHost) -> String {
     let problem = host.problem.as_deref().map(|problem| format!(" {problem}")).unwrap_or_default();
     let next = match host.record {
         Some(_) => format!("To confirm it, the TXT record {} must have this value:", host.record_name),
-        None => "The portal makes the TXT record within some minutes.".to_owned(),
+        None => {
+            "Within some minutes this page shows the value for a TXT record, which you then add to your DNS."
+                .to_owned()
+        }
     };
     format!("{begin}{problem} {next}")
 }
@@ -266,7 +269,8 @@ fn host_record(host: &ServiceHost) -> AnyView {
     let sentence = match host.missing_since.filter(|_| host.confirmed) {
         None => unconfirmed_text(host).into_any(),
         Some(since) => {
-            let begin = format!("The TXT record {} of {} is missing since ", host.record_name, host.host);
+            let begin =
+                format!("The TXT record {} of {} has been missing since ", host.record_name, host.host);
             view! {
                 <span class="warn">
                     {begin} <When at=since/>
@@ -361,7 +365,7 @@ mod tests {
         let fresh = ServiceHost { record: None, ..host("chat.example.org", false) };
         assert_eq!(
             unconfirmed_text(&fresh),
-            "chat.example.org is not confirmed, so it does not lead to the service. The portal makes the TXT record within some minutes."
+            "chat.example.org is not confirmed, so it does not lead to the service. Within some minutes this page shows the value for a TXT record, which you then add to your DNS."
         );
     }
 

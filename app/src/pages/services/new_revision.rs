@@ -19,6 +19,7 @@ use super::super::curl::{self, CopyAsCurl};
 use super::super::launch::lists::Lists;
 use super::super::org_data::org_object_view;
 use super::super::parts::{Call, CallProblem, FormKey, Submit, focus_soon, origin, redirect, when_some};
+use super::super::text::explain_repeat;
 use super::draft::{Program, RevisionDraft, local_problem};
 use super::form::{
     Choices, JobSection, OfferingFields, REVISION_FIELDS, ReplicaSection, RevisionForm, RolloutSection,
@@ -29,10 +30,12 @@ use crate::address::{org_link, use_org_links};
 use crate::api;
 use crate::api::Answer;
 use crate::identity::window_title;
-use crate::session::use_session;
+use crate::session::{RoleNotice, use_session};
 
 /// The part of a request whose fields the form has beside those of the revision.
 const BASES: &[&str] = &["/job"];
+
+const REPEATED: &str = "Open the page of the service. To create a further revision, load this page again.";
 
 /// The first data of the form.
 #[derive(Clone, Serialize, Deserialize)]
@@ -96,6 +99,7 @@ fn RevisionPage(loaded: Loaded) -> impl IntoView {
             <p class="page__lead">
                 "The new revision starts beside the live one and gets requests when its replicas are ready. The live one stays until then."
             </p>
+            <RoleNotice action="create revisions"/>
             {form}
         </div>
     }
@@ -139,7 +143,7 @@ fn RevisionBody(loaded: Loaded) -> impl IntoView {
             focus_soon("#revision-form [aria-invalid=\"true\"]".to_owned());
         }
     });
-    let links = use_org_links();
+    let (links, refused) = (use_org_links(), !use_session().runs_in(org));
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let body = match request.get_untracked() {
@@ -150,7 +154,9 @@ fn RevisionBody(loaded: Loaded) -> impl IntoView {
         let answer = api::services::add_revision(org, id, &body, key.for_text("revision".to_owned()));
         let answer = async move { answer.await.map_err(|problem| local_problem(problem, BASES, None)) };
         let page = links.path(&format!("/services/{id}"));
-        call.run(answer, move |_: IgnoredAny| {
+        call.run(explain_repeat(answer, REPEATED), move |_: IgnoredAny| {
+            // The form stays until the next page is loaded: a second click must not create a second revision.
+            call.pending.set(true);
             key.reset();
             next.set(Some(page));
         });
@@ -180,7 +186,7 @@ fn RevisionBody(loaded: Loaded) -> impl IntoView {
                 <RolloutSection form=form call=call filled=has_steps/>
                 <JobSection form=form lists=lists call=call/>
             </fieldset>
-            <div class="form__actions"><Submit call=call>"Create revision"</Submit></div>
+            <div class="form__actions"><Submit call=call disabled=refused>"Create revision"</Submit></div>
             <CopyAsCurl line=line label="New revision with curl"/>
         </form>
     }

@@ -41,7 +41,7 @@ pub fn ServicePage() -> impl IntoView {
 fn ServiceView(loaded: Loaded) -> impl IntoView {
     let name = loaded.service.name.clone();
     let live = LiveService::new(loaded);
-    refresh(live.failed, move || live.load(), move |fresh: Loaded| live.apply(fresh));
+    refresh(live.failed, move || live.load(), move |fresh: (u32, Loaded)| live.apply(fresh));
     let promise = live.promise;
     refresh_every(
         promise_state::REFRESH_MS,

@@ -91,7 +91,7 @@ fn no_promise(live: LiveService, setting: RwSignal<bool>) -> AnyView {
     view! {
         <div class="empty">
             <p class="empty__text">
-                "No promise. With a promise the organization gets credit by itself for each window in which the platform misses a share of good requests, first tokens or wakes."
+                "No promise. With a promise, the organization automatically gets credit for each window with too few good requests, first tokens or wakes."
             </p>
             {offer}
         </div>
@@ -184,7 +184,7 @@ fn Windows(live: LiveService, currency: Currency) -> impl IntoView {
     let shown = move || {
         any.get().then(|| {
             view! {
-                <p class="quiet">"Judged windows, newest first. A part with fewer than 20 cases is kept."</p>
+                <p class="quiet">"Judged windows, newest first. A part with fewer than 20 cases counts as kept."</p>
                 {table(windows, currency)}
             }
         })

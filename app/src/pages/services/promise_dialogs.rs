@@ -91,7 +91,7 @@ pub fn SetPromiseDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoVie
             submit=Callback::new(submit)
         >
             <p>
-                "The service keeps the terms of today until another choice, or until the end of the offer. Windows that begin after the choice count, and a missed one gives credit by itself. After a change, the present window of the former promise no longer counts. Running replicas keep their price until they end, and their charges give no credit if they have a lower surcharge. A new revision replaces them."
+                "The terms of today apply until you choose another promise or the operator ends the offer. Only windows that begin after your choice count. A missed window gives credit automatically. After a change, the present window of the former promise no longer counts. Running replicas keep their price until they end. If their surcharge is lower than that of this promise, their charges give no credit. A new revision replaces these replicas."
             </p>
             <CallProblem call=loading beside_fields=&[]/>
             <CallProblem call=call beside_fields=&["/promise"]/>

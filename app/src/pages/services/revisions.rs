@@ -68,8 +68,12 @@ pub fn Revisions(live: LiveService) -> impl IntoView {
 fn rule_text(rule: RolloutRule) -> String {
     let requests = counted(usize::try_from(rule.min_requests).unwrap_or(usize::MAX), "request", "requests");
     let time = limit_text(rule.min_seconds.into());
-    let by_person = if rule.automatic { "" } else { " A person sends more traffic to a good canary." };
-    format!("A step of a canary has at least {requests} and {time}.{by_person}")
+    let by_person = if rule.automatic {
+        ""
+    } else {
+        " The next step does not begin by itself: a person sends more traffic."
+    };
+    format!("Each step of a canary gets at least {requests} and lasts at least {time}.{by_person}")
 }
 
 /// Returns true for a revision on its way to become live.
@@ -218,11 +222,14 @@ mod tests {
     #[test]
     fn a_rule_says_who_begins_the_next_step() {
         let rule = RolloutRule::default();
-        assert_eq!(rule_text(rule), "A step of a canary has at least 50 requests and 1 min.");
+        assert_eq!(
+            rule_text(rule),
+            "Each step of a canary gets at least 50 requests and lasts at least 1 min."
+        );
         let manual = RolloutRule { min_requests: 1, min_seconds: 90, automatic: false, ..rule };
         assert_eq!(
             rule_text(manual),
-            "A step of a canary has at least 1 request and 1 min 30 s. A person sends more traffic to a good canary."
+            "Each step of a canary gets at least 1 request and lasts at least 1 min 30 s. The next step does not begin by itself: a person sends more traffic."
         );
     }
 }

@@ -32,8 +32,9 @@ pub struct Loaded {
     pub org: OrgId,
     pub service: Service,
     revisions: Page<Revision>,
-    hours: Vec<ServiceHour>,
-    gateways: Vec<GatewayAddress>,
+    /// Absent after a failed request, as the gateways.
+    hours: Option<Vec<ServiceHour>>,
+    gateways: Option<Vec<GatewayAddress>>,
     /// Absent in a refresh, and where it cannot be read.
     promise: Option<LoadedPromise>,
 }
@@ -54,9 +55,11 @@ pub fn load(
         let Some((service, revisions, hours, gateways)) = calls else { return Err(Problem::not_found()) };
         let (service, revisions, hours, gateways) = join!(service, revisions, hours, gateways);
         // Without figures or gateways the rest of the page works.
-        let hours = hours.map(|page| page.items).unwrap_or_default();
-        let gateways = gateways.map(|page| page.items).unwrap_or_default();
-        let gateways = gateways.into_iter().filter(|gateway| !gateway.url.is_empty()).collect();
+        let hours = hours.ok().map(|page| page.items);
+        let with_address = |page: Page<GatewayAddress>| {
+            page.items.into_iter().filter(|gateway| !gateway.url.is_empty()).collect::<Vec<_>>()
+        };
+        let gateways = gateways.ok().map(with_address);
         Ok(Loaded { org, service: service?, revisions: revisions?, hours, gateways, promise: None })
     }
 }
@@ -85,11 +88,13 @@ pub struct LiveService {
     pub revisions: RwSignal<Vec<Revision>>,
     /// The cursor of the next page of revisions.
     pub cursor: RwSignal<Option<String>>,
-    /// The use of the last hours.
-    pub hours: RwSignal<Vec<ServiceHour>>,
+    /// The use of the last hours; absent until it is read.
+    pub hours: RwSignal<Option<Vec<ServiceHour>>>,
     /// The gateways with an address.
     pub gateways: RwSignal<Vec<GatewayAddress>>,
     pub promise: LivePromise,
+    /// The number of changes on this page. Data that were asked for before the last one are older than its effect.
+    changes: StoredValue<u32>,
     /// True after a failed refresh.
     pub failed: RwSignal<bool>,
     /// True after hydration.
@@ -112,7 +117,8 @@ impl LiveService {
             revisions: RwSignal::new(revisions.items),
             cursor: RwSignal::new(revisions.next_cursor),
             hours: RwSignal::new(hours),
-            gateways: RwSignal::new(gateways),
+            gateways: RwSignal::new(gateways.unwrap_or_default()),
+            changes: StoredValue::new(0),
             failed: RwSignal::new(false),
             ready: ready(),
             writes: use_session().runs_in(org),
@@ -120,25 +126,36 @@ impl LiveService {
         }
     }
 
-    /// Loads the data again.
-    pub fn load(self) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-        load(self.org, Some(self.id), refresh_limit(self.revisions.with_untracked(Vec::len)))
+    /// Loads the data again, with the number of changes before the request.
+    pub fn load(self) -> impl Future<Output = Answer<(u32, Loaded)>> + Send + 'static {
+        let changes = self.changes.get_value();
+        let fresh = load(self.org, Some(self.id), refresh_limit(self.revisions.with_untracked(Vec::len)));
+        async move { Ok((changes, fresh.await?)) }
     }
 
     /// Shows newer data. Unchanged data notifies nobody, so that what has the focus keeps it.
-    pub fn apply(self, fresh: Loaded) {
+    pub fn apply(self, (changes, fresh): (u32, Loaded)) {
         // The page may have been left during a request.
         let Some(known) = self.revisions.try_get_untracked() else { return };
+        if self.changes.try_get_value() != Some(changes) {
+            return;
+        }
         let page = joined(known, self.cursor.get_untracked(), fresh.revisions, |revision| revision.id);
         replace(self.service, fresh.service);
         replace(self.revisions, page.items);
         replace(self.cursor, page.next_cursor);
-        replace(self.hours, fresh.hours);
-        replace(self.gateways, fresh.gateways);
+        // After a failed request the known ones stay.
+        if fresh.hours.is_some() {
+            replace(self.hours, fresh.hours);
+        }
+        if let Some(gateways) = fresh.gateways {
+            replace(self.gateways, gateways);
+        }
     }
 
     /// Loads and shows the data after a change.
     pub fn reload(self) {
+        self.changes.update_value(|changes| *changes = changes.wrapping_add(1));
         let fresh = self.load();
         spawn_local(async move {
             // The next refresh repeats a failed request.

@@ -142,7 +142,7 @@ pub fn state_text(service: &Service) -> String {
     let ready = phases.iter().filter(|phase| **phase == ReplicaPhase::Ready).count();
     match service.state {
         ServiceState::Asleep if !service.replicas.is_empty() => {
-            "The service sleeps. Its replicas belong to a revision that starts, or end soon, and are charged until then.".to_owned()
+            "The service sleeps. Its remaining replicas belong to a starting revision, or are about to end. Each is charged until it ends.".to_owned()
         }
         ServiceState::Asleep => {
             "The service has no replicas and costs nothing. The first request starts one.".to_owned()

@@ -267,7 +267,7 @@ pub fn RollBackDialog(live: LiveService, open: RwSignal<bool>) -> impl IntoView 
             confirm=Callback::new(roll_back)
         >
             <p>
-                "A rollout in progress ends and its revision gets no more requests. Without a rollout the former revision gets all requests as soon as its replicas are ready. Requests in progress end as they are."
+                "A rollout in progress ends and its revision gets no more requests. Without a rollout the former revision gets all requests as soon as its replicas are ready. Requests in progress continue to their end."
             </p>
         </ConfirmDialog>
     }

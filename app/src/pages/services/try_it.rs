@@ -11,7 +11,7 @@ use leptos::task::spawn_local;
 
 use super::super::call_button::CallButton;
 use super::super::parts::{Call, CallProblem, FormKey, now_ms};
-use super::chat::{Events, chat_text, completion_text, refusal_text};
+use super::chat::{Events, Progress, chat_text, completion_text, refusal_text};
 use super::state::LiveService;
 use super::text::{chat_body, path_fault, service_url};
 use crate::address::org_link;
@@ -26,38 +26,6 @@ const KEY_S: i64 = 3_600;
 
 /// The methods of the panel.
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
-
-const UNANSWERED: &str = "The gateway did not answer this page, or the answer broke off. Check that your browser reaches the address of the gateway. If the gateway is new, load this page again.";
-
-/// The state of the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Progress {
-    Idle,
-    /// No answer yet.
-    Waiting,
-    /// The answer comes.
-    Answering(u16),
-    /// The whole answer is shown.
-    Ended(u16),
-    /// No answer, or its break.
-    Failed,
-}
-
-impl Progress {
-    const fn is_running(self) -> bool {
-        matches!(self, Self::Waiting | Self::Answering(_))
-    }
-
-    fn text(self) -> String {
-        match self {
-            Self::Idle => String::new(),
-            Self::Waiting => "Waiting for the answer. A sleeping service starts a replica first.".to_owned(),
-            Self::Answering(status) => format!("Status {status}, answer in progress."),
-            Self::Ended(status) => format!("Status {status}, complete."),
-            Self::Failed => UNANSWERED.to_owned(),
-        }
-    }
-}
 
 /// The input of the panel.
 #[derive(Debug, Clone)]
@@ -166,14 +134,18 @@ impl Panel {
                 }
                 return;
             };
+            let is_cut = raw.len() > MAX_ANSWER_BYTES;
             if status >= 400 {
                 self.answer.set(refusal_text(&raw));
             } else if self.answer.with_untracked(String::is_empty) {
                 // A server without streams gives one document.
                 self.answer.set(if is_chat { completion_text(&raw) } else { raw });
             }
-            let ended = if outcome.is_ok() { Progress::Ended(status) } else { Progress::Failed };
-            self.progress.set(ended);
+            self.progress.set(match outcome {
+                Ok(()) if is_cut => Progress::Cut(status),
+                Ok(()) => Progress::Ended(status),
+                Err(_) => Progress::Failed,
+            });
         });
     }
 
@@ -184,10 +156,12 @@ impl Panel {
     }
 }
 
-/// The panel; absent without a gateway.
+/// The panel; absent without a gateway. It stays with its input when the gateways are silent for a while.
 #[component]
 pub fn TryIt(live: LiveService) -> impl IntoView {
-    let any = Memo::new(move |_| live.gateways.with(|gateways| !gateways.is_empty()));
+    let any = Memo::new(move |before: Option<&bool>| {
+        before == Some(&true) || live.gateways.with(|all| !all.is_empty())
+    });
     move || any.get().then(|| view! { <TryPanel live=live/> })
 }
 
@@ -205,7 +179,9 @@ fn TryPanel(live: LiveService) -> impl IntoView {
         }
         let chosen = panel.gateway.get_untracked();
         let first = || live.gateways.with_untracked(|all| all.first().map(|one| one.url.clone()));
-        let Some(gateway) = Some(chosen).filter(|url| !url.is_empty()).or_else(first) else { return };
+        let Some(gateway) = Some(chosen).filter(|url| !url.is_empty()).or_else(first) else {
+            return panel.progress.set(Progress::Failed);
+        };
         let request = live.service.with_untracked(|service| panel.input().request(&gateway, service));
         panel.send(request, is_chat);
     };
@@ -357,24 +333,36 @@ fn GatewaySelect(live: LiveService, panel: Panel) -> impl IntoView {
 /// The message of a chat, and its model if there are several.
 #[component]
 fn ChatInputs(live: LiveService, panel: Panel) -> impl IntoView {
-    let models: Vec<String> = live
-        .service
-        .with_untracked(|service| service.models.iter().map(|model| model.name.clone()).collect());
-    let select = (models.len() > 1).then(|| {
-        let options: Vec<AnyView> = models
-            .into_iter()
-            .map(|name| view! { <option value=name.clone()>{name.clone()}</option> }.into_any())
-            .collect();
-        view! {
-            <SelectField
-                label="Model"
-                id="try-model"
-                choose=Callback::new(move |model: String| panel.model.set(model))
-            >
-                {options}
-            </SelectField>
+    let models = Memo::new(move |_| {
+        live.service
+            .with(|service| service.models.iter().map(|one| one.name.clone()).collect::<Vec<String>>())
+    });
+    // A change of the service can remove the chosen model.
+    Effect::new(move || {
+        if !models.with(|all| panel.model.with_untracked(|chosen| all.contains(chosen))) {
+            panel.model.set(String::new());
         }
     });
+    let option = move |name: String| {
+        let known = name.clone();
+        let chosen = move || panel.model.with(|model| *model == known);
+        view! { <option value=name.clone() prop:selected=chosen>{name}</option> }.into_any()
+    };
+    let options = move || models.get().into_iter().map(option).collect::<Vec<AnyView>>();
+    let several = Memo::new(move |_| models.with(|all| all.len() > 1));
+    let select = move || {
+        several.get().then(|| {
+            view! {
+                <SelectField
+                    label="Model"
+                    id="try-model"
+                    choose=Callback::new(move |model: String| panel.model.set(model))
+                >
+                    {options}
+                </SelectField>
+            }
+        })
+    };
     view! {
         {select}
         <TextArea

@@ -2,8 +2,11 @@
 
 use berth_service_types::services::{ServiceHour, TokenPrice};
 use berth_types::money::money_text;
+use berth_types::time::Timestamp;
 use leptos::prelude::*;
 
+use super::super::limits::replace;
+use super::super::parts::{interval, now_ms};
 use super::super::text::number;
 use super::state::LiveService;
 use super::text::{latency_text, tokens};
@@ -27,17 +30,21 @@ struct Bar {
     errors: u64,
 }
 
-/// Returns the most requests of an hour, and the bars of the hours with requests. The newest hour is at the right.
-fn bars(hours: &[ServiceHour]) -> (u64, Vec<Bar>) {
+/// Returns the begin of the last hour of the chart: the present one, unless the clock of the portal is ahead.
+fn last_hour(hours: &[ServiceHour], present_ms: i64) -> i64 {
+    hours.iter().map(|hour| hour.at.millis()).fold(present_ms, i64::max)
+}
+
+/// Returns the most requests of an hour, and the bars of the hours with requests. The last hour is at the right.
+fn bars(hours: &[ServiceHour], last_ms: i64) -> (u64, Vec<Bar>) {
     let top = hours.iter().map(|hour| hour.used.requests).max().unwrap_or(0);
-    let newest = hours.iter().map(|hour| hour.at.millis()).max().unwrap_or(0);
     // An hour with few requests is still visible.
     let height = |count: u64| match count.saturating_mul(HIGH).checked_div(top) {
         Some(height) if count > 0 => height.max(10),
         _ => 0,
     };
     let bar = |hour: &ServiceHour| {
-        let slot = HOURS - 1 - newest.saturating_sub(hour.at.millis()) / HOUR_MS;
+        let slot = HOURS - 1 - last_ms.saturating_sub(hour.at.millis()) / HOUR_MS;
         (slot >= 0).then(|| Bar { slot, all: height(hour.used.requests), errors: height(hour.used.errors) })
     };
     (top, hours.iter().filter_map(bar).filter(|bar| bar.all > 0).collect())
@@ -93,33 +100,45 @@ pub fn Figures(live: LiveService) -> impl IntoView {
             </dl>
         }
     };
-    let none = Memo::new(move |_| live.hours.with(|hours| hours.iter().all(|hour| hour.used.requests == 0)));
+    let quiet = |text: &'static str| view! { <p class="quiet">{text}</p> }.into_any();
+    let none = Memo::new(move |_| {
+        live.hours.with(|hours| hours.as_ref().map(|all| all.iter().all(|hour| hour.used.requests == 0)))
+    });
+    // The portal draws without a clock: until hydration the last hour with requests is at the right.
+    let present = RwSignal::new(0);
+    Effect::new(move || {
+        let tick = move || replace(present, now_ms().div_euclid(HOUR_MS).saturating_mul(HOUR_MS));
+        tick();
+        interval(60_000, tick);
+    });
     view! {
         <section class="section">
             <div class="section__head"><h2>"Requests"</h2></div>
             {stats}
-            {move || {
-                if none.get() {
-                    view! { <p class="quiet">"No requests in the last 24 hours."</p> }.into_any()
-                } else {
-                    live.hours.with(|hours| {
-                        view! {
-                            {chart(hours)}
-                            <details class="more">
-                                <summary>"Requests by hour"</summary>
-                                {table(hours)}
-                            </details>
-                        }
-                            .into_any()
-                    })
-                }
+            {move || match none.get() {
+                None => quiet("The figures by hour did not load. The page requests them again."),
+                Some(true) => quiet("No requests in the last 24 hours."),
+                Some(false) => live.hours.with(|hours| {
+                    let hours = hours.as_deref().unwrap_or_default();
+                    view! {
+                        {chart(hours, present.get())}
+                        <details class="more">
+                            <summary>"Requests by hour"</summary>
+                            {table(hours)}
+                        </details>
+                    }
+                        .into_any()
+                }),
             }}
         </section>
     }
 }
 
-fn chart(hours: &[ServiceHour]) -> AnyView {
-    let (top, bars) = bars(hours);
+fn chart(hours: &[ServiceHour], present_ms: i64) -> AnyView {
+    let last_ms = last_hour(hours, present_ms);
+    let (top, bars) = bars(hours, last_ms);
+    let begin = |ms: i64| Timestamp::from_micros(ms.saturating_mul(1_000));
+    let first = begin(last_ms.saturating_sub((HOURS - 1) * HOUR_MS));
     let one = |bar: &Bar| {
         let x = bar.slot.saturating_mul(10).saturating_add(1).to_string();
         let y = |height: u64| HIGH.saturating_sub(height).to_string();
@@ -158,6 +177,7 @@ fn chart(hours: &[ServiceHour]) -> AnyView {
                         {drawn}
                     </svg>
                 </div>
+                <div class="days__dates" aria-hidden="true"><When at=first/><When at=begin(last_ms)/></div>
             </div>
         </section>
     }
@@ -174,22 +194,29 @@ fn table(hours: &[ServiceHour]) -> AnyView {
             ("Requests", "num"),
             ("Errors", "num"),
             ("Tokens", "num"),
-            ("First byte, half", "num"),
-            ("First byte, 99 %", "num"),
+            ("First byte, median", "num"),
+            ("First byte, 99th percentile", "num"),
         ],
         used.into_iter().map(row).collect(),
     )
 }
 
+/// Returns the 99th percentile of the time to the first byte. An hour with a median has one: without a number it is above
+/// all bounds.
+fn slowest_text(median_ms: Option<u64>, p99_ms: Option<u64>) -> String {
+    if median_ms.is_some() && p99_ms.is_none() { "over 120 s".to_owned() } else { latency_text(p99_ms) }
+}
+
 fn row(hour: &ServiceHour) -> AnyView {
+    let slowest = slowest_text(hour.first_byte_p50_ms, hour.first_byte_p99_ms);
     view! {
         <tr role="row">
             <th role="rowheader" scope="row"><When at=hour.at/></th>
             <td role="cell" class="num" data-label="Requests">{number(hour.used.requests)}</td>
             <td role="cell" class="num" data-label="Errors">{number(hour.used.errors)}</td>
             <td role="cell" class="num" data-label="Tokens">{number(tokens(&hour.used))}</td>
-            <td role="cell" class="num" data-label="First byte, half">{latency_text(hour.first_byte_p50_ms)}</td>
-            <td role="cell" class="num" data-label="First byte, 99 %">{latency_text(hour.first_byte_p99_ms)}</td>
+            <td role="cell" class="num" data-label="First byte, median">{latency_text(hour.first_byte_p50_ms)}</td>
+            <td role="cell" class="num" data-label="First byte, 99th percentile">{slowest}</td>
         </tr>
     }
     .into_any()
@@ -199,7 +226,6 @@ fn row(hour: &ServiceHour) -> AnyView {
 mod tests {
     use super::*;
     use berth_service_types::services::ServiceUse;
-    use berth_types::time::Timestamp;
 
     fn hour(number: i64, requests: u64, errors: u64) -> ServiceHour {
         ServiceHour {
@@ -221,11 +247,22 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_hour_is_at_the_right_and_gaps_stay() {
+    fn a_first_byte_above_all_bounds_has_a_text() {
+        let texts = [(None, None), (Some(10), None), (Some(10), Some(2_000))];
+        assert_eq!(texts.map(|(median, p99)| slowest_text(median, p99)), ["–", "over 120 s", "2.0 s"]);
+    }
+
+    #[test]
+    fn the_present_hour_is_at_the_right_and_gaps_stay() {
+        let bars = |hours: &[ServiceHour], now: i64| bars(hours, last_hour(hours, now * HOUR_MS));
         let bar = |slot: i64, all: u64, errors: u64| Bar { slot, all, errors };
-        assert_eq!(bars(&[]), (0, Vec::new()));
-        assert_eq!(bars(&[hour(7, 0, 0)]), (0, Vec::new()));
+        assert_eq!(bars(&[], 7), (0, Vec::new()));
+        assert_eq!(bars(&[hour(7, 0, 0)], 7), (0, Vec::new()));
         let hours = [hour(100, 100, 50), hour(99, 0, 0), hour(97, 25, 0), hour(77, 1, 0), hour(76, 9, 0)];
-        assert_eq!(bars(&hours), (100, vec![bar(23, 1_000, 500), bar(20, 250, 0), bar(0, 10, 0)]));
+        // Before hydration, and with a clock behind that of the portal.
+        for now in [0, 99, 100] {
+            assert_eq!(bars(&hours, now), (100, vec![bar(23, 1_000, 500), bar(20, 250, 0), bar(0, 10, 0)]));
+        }
+        assert_eq!(bars(&hours, 111).1, [bar(12, 1_000, 500), bar(9, 250, 0)]);
     }
 }

@@ -21,7 +21,7 @@ const SEARCH: &str = "Drain the node and run nvidia-smi on the host. Reboot the 
 const CHECK: &str = "Drain the node, then check the board. Reset the board if the check fails.";
 const APPROVE: &str = "Approve the board if you know of it.";
 const WAIT: &str = "Wait for the change of the MIG mode. The board returns to service after it.";
-const MODE_FAILED: &str = "The change of the MIG mode failed. If it needs a reset, reset the board: the new mode comes into force with the reset. If something holds the board, end it, release the board and change the mode again.";
+const MODE_FAILED: &str = "The change of the MIG mode failed. If it needs a reset, reset the board: the new mode comes into force with the reset. If a process holds the board, end this process, then release the board and change the mode again.";
 const WAIT_FOR_RESET: &str = "Wait for the reset. The board returns to service after it.";
 const RESET_FAILED: &str =
     "The reset failed. Stop the processes that hold the boards, such as monitors, and reset the board again.";

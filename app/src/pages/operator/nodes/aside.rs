@@ -93,7 +93,7 @@ pub fn ReleaseDialog(
         >
             <p>{reason}</p>
             <p>
-                "The node takes jobs on several nodes again at once, and the measurements of its links are forgotten. Until a link has three new ones, only the least throughput of the portal counts."
+                "The node takes jobs on several nodes again at once, and the measurements of its links are forgotten. Until a link has three new measurements, the portal compares it only with its least throughput."
             </p>
         </ConfirmDialog>
     }

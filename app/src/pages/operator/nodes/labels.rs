@@ -142,7 +142,7 @@ pub fn LabelsDialog(
             submit=Callback::new(submit)
         >
             <p>
-                "The labels rack and switch decide about placements and power budgets. A power budget belongs to the name of a rack: set the budget of a new name on the page Hardware first. "
+                "The labels rack and switch decide about placements and power budgets. A power budget is kept under the name of its rack. Before you rename a rack, set a budget for the new name on the page Hardware. "
                 {reported}
             </p>
             <CallProblem call=call beside_fields=FIELDS/>

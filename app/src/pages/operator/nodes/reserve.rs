@@ -43,7 +43,7 @@ fn ReserveForm(pool: InferencePool) -> impl IntoView {
         <fieldset class="guard" disabled=blocked>
             <CardForm
                 title="Reserve for bursts"
-                lead="Preemptible jobs leave this number of boards of each model free on the nodes for inference, and as many on those that are dedicated to one organization. When replicas use these boards, further preemptible jobs stop to free as many again."
+                lead="On the nodes for inference, preemptible jobs leave this number of boards of each model free. The nodes that are dedicated to an organization keep the same number for it. When replicas use these boards, the portal stops preemptible jobs until as many boards are free again."
                 call=call
                 beside_fields=FIELDS
                 verb="Save reserve"
