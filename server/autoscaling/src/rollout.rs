@@ -81,7 +81,7 @@ impl Plan {
 /// An event of a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
-    /// A new revision with a number of its own.
+    /// A new revision with a number of its own. It ends the way of a revision that comes back.
     Submit(RevisionNumber),
     /// The replicas of the revision for its goal are ready.
     Ready(RevisionNumber),
@@ -92,7 +92,7 @@ pub enum Event {
     /// A person sets the percentage of the revision. Another one than the present stays until a person changes it. With
     /// the present one the steps of a canary go on.
     Traffic(RevisionNumber, u8),
-    /// A person goes back to the revision before.
+    /// A person goes back to the revision before. One that comes back already gets all requests.
     Rollback,
     /// The revision has no request and no replica.
     Drained(RevisionNumber),
@@ -179,6 +179,11 @@ impl Rollout {
         self.find(&[RevisionState::Staging, RevisionState::Canary])
     }
 
+    /// The candidate that was live before and comes back.
+    fn returning(&self) -> Option<RevisionNumber> {
+        self.candidate().filter(|number| self.revisions.get(number).is_some_and(|revision| revision.returns))
+    }
+
     /// The percentages of the requests: their sum is 100, or 0 without a live revision.
     pub fn weights(&self) -> Vec<(RevisionNumber, u8)> {
         let canary = self.revisions().find(|(_, revision)| revision.state == RevisionState::Canary);
@@ -225,7 +230,10 @@ impl Rollout {
         if self.revisions.contains_key(&number) {
             return Err(Refusal::Known);
         }
-        if self.candidate().is_some() {
+        if let Some(returning) = self.returning() {
+            // A way back that waits for ever must keep no new revision out.
+            self.withdraw(returning);
+        } else if self.candidate().is_some() {
             return Err(Refusal::Underway);
         }
         // Without a live revision nothing is there to compare with.
@@ -330,15 +338,25 @@ impl Rollout {
     }
 
     fn roll_back(&mut self) -> Result<Effect, Refusal> {
+        if let Some(returning) = self.returning() {
+            return Ok(self.return_whole(returning));
+        }
         if let Some(candidate) = self.candidate() {
-            let returns = self.revisions.get(&candidate).is_some_and(|revision| revision.returns);
-            return Ok(if returns { Effect::Nothing } else { self.withdraw(candidate) });
+            return Ok(self.withdraw(candidate));
         }
         let before = self.live().and_then(|live| self.revisions.get(&live)?.before);
         let revision = before.and_then(|before| self.revisions.get_mut(&before));
         let revision = revision.ok_or(Refusal::NothingBefore)?;
         (revision.state, revision.goal, revision.returns) = (RevisionState::Staging, 100, true);
         Ok(Effect::Changed)
+    }
+
+    /// Ends the percentage that a person set for a revision that comes back.
+    fn return_whole(&mut self, number: RevisionNumber) -> Effect {
+        let Some(revision) = self.candidate_mut(number) else { return Effect::Nothing };
+        let is_whole = revision.goal == 100 && !revision.held;
+        (revision.goal, revision.held) = (100, false);
+        if is_whole { Effect::Nothing } else { Effect::Changed }
     }
 
     fn drained(&mut self, number: RevisionNumber) -> Effect {

@@ -368,8 +368,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Ends the jobs of drained replicas: of those that were never ready or failed at once, of the others after
-    /// their last request.
+    /// Ends the jobs of drained replicas: of those that were never ready, wait again or failed at once, of the others
+    /// after their last request.
     fn end_drained(&mut self) {
         let world = self.world;
         for replica in world.replicas.iter().filter(|replica| replica.ended_at.is_none()) {
@@ -378,8 +378,9 @@ impl<'a> Work<'a> {
             }
             let late = replica.failed || self.plan.late.contains(&replica.id);
             let drained_now = self.plan.drained.contains(&replica.id);
-            let unused =
-                replica.first_ready_at.is_none() && (drained_now || replica.draining_since.is_some());
+            // A job that returned to the queue has no request of its former attempt.
+            let has_requests = replica.first_ready_at.is_some() && replica.job != ReplicaJob::Waiting;
+            let unused = (drained_now || replica.draining_since.is_some()) && !has_requests;
             if late || unused || self.is_drained(replica) {
                 self.plan.cancelled.push(replica.id);
             }

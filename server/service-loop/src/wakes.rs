@@ -29,13 +29,12 @@ pub struct Moment {
 enum Step {
     Begin(Timestamp),
     End(Timestamp),
-    /// No replica got its devices: the wake is late.
-    Fail,
     /// The organization stopped the service, its replicas are refused, or they wait for it: that is no wake.
     Drop,
 }
 
-/// The step at this moment. A service that is asleep again without a replica ends its wake too: its callers are gone.
+/// The step at this moment. A service that is asleep again without a replica ends its wake too: its callers are gone. It
+/// is late only if the promised time has passed.
 fn step(moment: &Moment, now: Timestamp) -> Option<Step> {
     let asleep = ServiceState::Asleep;
     let wakes = matches!(moment.before, ServiceState::Waking | ServiceState::Failed);
@@ -50,9 +49,10 @@ fn step(moment: &Moment, now: Timestamp) -> Option<Step> {
         return may_wake.then_some(Step::Drop);
     }
     if moment.before == asleep {
-        return moment.waiting.then_some(Step::Begin(now));
+        // Without a revision that can get requests the service stays asleep.
+        return (moment.waiting && moment.after != asleep).then_some(Step::Begin(now));
     }
-    (wakes && moment.after == asleep).then_some(Step::Fail)
+    (wakes && moment.after == asleep).then_some(Step::End(now))
 }
 
 /// Records the begin or the end of a wake. It comes before the plan is written, so a stop between them loses none, and a
@@ -73,7 +73,6 @@ pub async fn follow(context: &Context, service: ServiceId, moment: &Moment) -> R
             match step {
                 Step::Begin(at) => rows::begin_wake(tx, service, at).await,
                 Step::End(at) => rows::end_wake(tx, service, at).await,
-                Step::Fail => rows::fail_wake(tx, service).await,
                 Step::Drop => rows::drop_wake(tx, service).await,
             }
         }
@@ -100,8 +99,9 @@ mod tests {
                         (true, ..) => Some(Step::Drop),
                         (false, _, true, ..) => Some(Step::End(now)),
                         (false, _, false, true, _) => Some(Step::Drop),
+                        (false, "asleep", false, false, "asleep") => None,
                         (false, "asleep", false, false, _) => waiting.then_some(Step::Begin(now)),
-                        (false, _, false, false, "asleep") => Some(Step::Fail),
+                        (false, _, false, false, "asleep") => Some(Step::End(now)),
                         _ => None,
                     };
                     assert_eq!(step(&moment, now), expected, "{moment:?}");

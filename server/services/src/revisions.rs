@@ -71,11 +71,13 @@ fn traffic_text(input: &PutTraffic) -> String {
     format!("revision {}: {} %{keys}", input.revision, input.percent)
 }
 
-/// Goes back: withdraws the revision on its way, or returns to the one before the live one. Returns the text for the
-/// audit log, if anything changed.
+/// Goes back: withdraws the revision on its way, or returns to the one before the live one with all requests. Returns the
+/// text for the audit log, if anything changed.
 async fn go_back(tx: &mut Tx<'_>, id: ServiceId, person: &str) -> Result<Option<String>, WriteError> {
     let Some(before) = apply(tx, id, Event::Rollback).await? else { return Ok(None) };
-    let Some(withdrawn) = before.candidate() else {
+    let comes_new =
+        before.revisions().find(|(number, one)| Some(*number) == before.candidate() && !one.returns);
+    let Some((withdrawn, _)) = comes_new else {
         let live = before.revisions().find(|(number, _)| Some(*number) == before.live());
         let way = live.and_then(|(number, revision)| Some((number, revision.before?)));
         if let Some((live, former)) = way {

@@ -119,7 +119,7 @@ pub async fn store(
     Ok(())
 }
 
-/// Adds a revision and begins its rollout.
+/// Adds a revision and begins its rollout. It ends the way of a revision that comes back.
 ///
 /// # Errors
 /// Another revision is on its way.
@@ -132,6 +132,10 @@ pub async fn submit(tx: &mut Tx<'_>, row: &StoredRevision) -> Result<(), WriteEr
     after.apply(Event::Submit(number)).map_err(refusal)?;
     rows::insert(tx, row).await?;
     store(tx, row.service_id, &before, &after).await?;
+    if let Some(live) = before.live().filter(|_| before.revisions().any(|(_, revision)| revision.returns)) {
+        // It stays until the new one is ready, so it has no reason to go any more.
+        rows::set_detail(tx, row.service_id, i64::from(live), "").await?;
+    }
     Ok(())
 }
 

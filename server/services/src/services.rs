@@ -298,7 +298,11 @@ impl Services {
                 if state_text(&before) == state_text(&after) {
                     return Ok(false);
                 }
-                check_hosts(tx, &after, own_host.as_deref()).await?;
+                let has_new_hosts = before.hosts != after.hosts;
+                if has_new_hosts {
+                    // A gateway or the portal may have a present host by now, which is no fault of this change.
+                    check_hosts(tx, &after, own_host.as_deref()).await?;
+                }
                 check_models(tx, &after).await?;
                 if !store::services::services::update(tx, &after).await? {
                     return Err(StoreError::Stale.into());
@@ -309,7 +313,7 @@ impl Services {
                 if after.stopped {
                     store::services::promise_evidence::drop_wake(tx, id).await?;
                 }
-                if before.hosts != after.hosts {
+                if has_new_hosts {
                     begin_proofs(tx, &context, &after, context.now()).await?;
                 }
                 event.detail.clone_from(&after.name);

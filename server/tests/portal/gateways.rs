@@ -319,11 +319,19 @@ async fn a_snapshot_has_the_ready_replicas_with_their_tokens() {
             assert_eq!(replicas.iter().any(|one| one["draining"] == true), draining, "{engine} {sql}");
             after = number;
         }
-        // A fault of one service keeps the last snapshot in force.
-        run(t, "UPDATE service_revisions SET weight_percent = 50".to_owned()).await;
+        // A service with an unreadable revision is left out, and the others stay.
+        let (other, _) = add_service(t, &site.org, "other").await;
+        run(t, format!("UPDATE service_revisions SET weight_percent = 90 WHERE service_id = '{service}'"))
+            .await;
+        t.portal.gateway_sync.refresh_snapshot().await.unwrap();
+        let (number, body) = poll_number(t, &token, after).await;
+        let ids: Vec<&Value> = body["services"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
+        assert_eq!(ids, [&json!(other)], "{engine}");
+        // Another fault of one service keeps the last snapshot in force.
+        run(t, format!("UPDATE services SET max_body_bytes = 0 WHERE id = '{other}'")).await;
         let fault = t.portal.gateway_sync.refresh_snapshot().await.unwrap_err();
-        assert!(fault.contains("weights"), "{engine}: {fault}");
-        assert_eq!(poll_number(t, &token, 0).await.0, after, "{engine}");
+        assert!(fault.contains("limit of bodies"), "{engine}: {fault}");
+        assert_eq!(poll_number(t, &token, 0).await.0, number, "{engine}");
     }
 }
 

@@ -8,7 +8,7 @@ use crate::gateways::{add_gateway, send};
 use crate::idle_portal::{HOUR, IdlePortal};
 use crate::operations::{items, put, schedule_all, submit};
 use crate::promises::{LATE_S, Promised, gold};
-use crate::services::run;
+use crate::services::{ready, revision, run};
 
 /// Seconds after which the counts of the present window are read again.
 const FRESH_S: i64 = 30;
@@ -163,9 +163,9 @@ async fn replicas_wait_for_their_organization_only_if_all_of_them_do() {
 }
 
 #[tokio::test]
-async fn a_service_without_a_revision_for_requests_has_no_faults() {
+async fn a_service_without_a_revision_for_requests_has_no_faults_and_no_wakes() {
     for (engine, db, location) in engines("promise_withdrawn").await {
-        let one = Promised::new(db, location, gold()).await;
+        let one = Promised::new(db, location, requests_and_wakes()).await;
         let (setup, t) = (&one.setup, &one.setup.t);
         let token = add_gateway(t, 1).await;
         one.go_to(60);
@@ -177,6 +177,43 @@ async fn a_service_without_a_revision_for_requests_has_no_faults() {
         assert_eq!(shown["detail"], "No revision gets requests.", "{engine}: {shown}");
         one.report_faults(&token, 2, (30, 0)).await;
         assert_eq!(one.counts().await["requests"]["bad"], 3, "{engine}");
+        setup.gateway_reports(&one.id, 0, 1);
+        setup.turn(0).await;
+        assert_eq!(one.counts().await["wakes"], json!({"all": 0, "bad": 0}), "{engine}");
+        // A wake begins with a revision that can take the request.
+        t.post(&setup.ada, &format!("{}/revisions", one.path), revision()).await.expect(201);
+        setup.gateway_reports(&one.id, 0, 1);
+        t.portal.service_loop.run().await.unwrap();
+        assert_eq!(one.counts().await["wakes"]["all"], 1, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_was_not_ready_in_time_excuses_until_after_its_end() {
+    for (engine, db, location) in engines("promise_unready").await {
+        let one = Promised::new(db, location, gold()).await;
+        let (setup, t) = (&one.setup, &one.setup.t);
+        let token = add_gateway(t, 1).await;
+        setup.turn(0).await;
+        one.go_to(60);
+        let now = t.portal.context.now().micros();
+        let change = async |set: &str| {
+            let sql = format!("UPDATE service_replicas SET {set} WHERE service_id = '{}'", one.id);
+            assert_eq!(run(&one.location, sql).await, 1, "{engine}");
+        };
+        change(&format!("draining_since = {now}, failed = TRUE")).await;
+        // Its grace is longer than the five minutes after its end.
+        for number in 1..=2 {
+            one.report_faults(&token, number, (3, 0)).await;
+            assert_eq!(one.counts().await["requests"]["bad"], 0, "{engine} {number}");
+            t.clock.advance_s(EXCUSED_S + 1);
+        }
+        change(&format!("ended_at = {}", t.portal.context.now().micros())).await;
+        for (number, bad) in [(3, 0), (4, 3)] {
+            one.report_faults(&token, number, (3, 0)).await;
+            assert_eq!(one.counts().await["requests"]["bad"], bad, "{engine} {number}");
+            t.clock.advance_s(EXCUSED_S + 1);
+        }
     }
 }
 
@@ -281,6 +318,35 @@ impl Promised {
         assert_eq!(run(&self.location, asleep).await, 1);
         setup.gateway_reports(&self.id, 0, 1);
         setup.t.portal.service_loop.run().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_wake_that_its_callers_leave_is_late_only_after_the_promised_time() {
+    for (engine, db, location) in engines("promise_left").await {
+        let one = Promised::new(db, location, requests_and_wakes()).await;
+        let (setup, t) = (&one.setup, &one.setup.t);
+        ready(t, &one.path, 1).await;
+        let scaling = json!({"min_replicas": 0, "max_replicas": 1, "down_delay_s": 0, "idle_s": 0});
+        t.call(&setup.ada, "PATCH", &one.path, json!({"scaling": scaling})).await.expect(200);
+        // Jobs of others have all boards.
+        let job = json!({"name": "x", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 7_200});
+        for _ in 0..4 {
+            t.post(&setup.bob, &format!("/orgs/{}/jobs", setup.other), job.clone()).await.expect(201);
+        }
+        schedule_all(setup).await;
+        setup.turn(0).await;
+        one.go_to(60);
+        for (seconds, expected) in [(2, json!({"all": 1, "bad": 0})), (6, json!({"all": 2, "bad": 1}))] {
+            setup.gateway_reports(&one.id, 0, 1);
+            t.portal.service_loop.run().await.unwrap();
+            assert_eq!(t.get(&setup.ada, &one.path).await.expect(200)["state"], "waking", "{engine}");
+            t.clock.advance_s(seconds);
+            setup.gateway_reports(&one.id, 0, 0);
+            setup.turn(0).await;
+            assert_eq!(t.get(&setup.ada, &one.path).await.expect(200)["state"], "asleep", "{engine}");
+            assert_eq!(one.counts().await["wakes"], expected, "{engine}: after {seconds} seconds");
+        }
     }
 }
 

@@ -216,6 +216,13 @@ async fn hosts_have_one_form_and_are_none_of_a_gateway() {
         let shown = state(&setup, &setup.ada, &path).await;
         assert!(shown["problem"].as_str().unwrap().contains("gateway"), "{engine}: {shown}");
         confirm(&setup, &setup.org, host, false).await.expect(200);
+        // The host that a gateway has now is no fault of another change.
+        let patch = async |change: Value| setup.t.call(&setup.ada, "PATCH", &path, change).await;
+        patch(json!({"stopped": true, "hosts": [host]})).await.expect(200);
+        let both = json!({"hosts": [host, "chat.corp.example"]});
+        let problem = patch(both).await.problem(422, "request.invalid");
+        assert_eq!(problem["errors"][0]["pointer"], "/hosts/0", "{engine}");
+        patch(json!({"hosts": []})).await.expect(200);
     }
 }
 

@@ -79,6 +79,53 @@ async fn a_way_back_that_fails_leaves_no_reason_at_the_live_revision() {
 }
 
 #[tokio::test]
+async fn a_new_revision_ends_a_way_back_that_waits() {
+    for (engine, db, _location) in engines("service_back_ends").await {
+        let setup = IdlePortal::on(db).await;
+        let (id, second) = going_back(&setup).await;
+        setup.turn(0).await;
+        let back = other_replica(&setup, second).await;
+        let path = format!("{}/{id}/revisions", setup.services_path());
+        setup.t.post(&setup.ada, &path, revision(&json!({}))).await.expect(201);
+        setup.t.post(&setup.ada, &path, revision(&json!({}))).await.problem(409, "revision.underway");
+        let revisions = setup.revision_items(&id).await;
+        let states: Vec<&Value> = revisions.iter().map(|revision| &revision["state"]).collect();
+        assert_eq!(states, ["staging", "live", "draining"], "{engine}: {revisions:?}");
+        assert!(revisions[1]["detail"].is_null(), "{engine}: {revisions:?}");
+        setup.turn(0).await;
+        let ends = state(&setup, back).await;
+        assert!(["stopping", "cancelled"].contains(&ends.as_str()), "{engine}: it was never ready: {ends}");
+        let all = setup.replica_jobs().await;
+        let third = all.into_iter().find(|job| ![second, back].contains(job)).unwrap();
+        setup.runs(third, true).await;
+        setup.turn(0).await;
+        let revisions = setup.revision_items(&id).await;
+        assert_eq!(revisions[0]["state"], "live", "{engine}: {revisions:?}");
+        assert!(revisions[1]["detail"].is_null(), "{engine}: {revisions:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_way_back_takes_all_requests_again() {
+    for (engine, db, _location) in engines("service_back_again").await {
+        let setup = IdlePortal::on(db).await;
+        let (id, second) = going_back(&setup).await;
+        let path = format!("{}/{id}", setup.services_path());
+        let part = json!({"revision": 1, "percent": 30});
+        setup.t.call(&setup.ada, "PUT", &format!("{path}/traffic"), part).await.expect(200);
+        setup.t.post(&setup.ada, &format!("{path}/rollback"), Value::Null).await.expect(200);
+        setup.turn(0).await;
+        let back = other_replica(&setup, second).await;
+        setup.runs(back, true).await;
+        setup.turn(0).await;
+        let revisions = setup.revision_items(&id).await;
+        let states: Vec<&Value> = revisions.iter().map(|revision| &revision["state"]).collect();
+        assert_eq!(states, ["rolled_back", "live"], "{engine}: {revisions:?}");
+        assert_eq!(revisions[0]["detail"], "Ada went back to revision 1.", "{engine}");
+    }
+}
+
+#[tokio::test]
 async fn a_waiting_request_shortens_the_pause_after_refusals() {
     for (engine, db, _location) in engines("service_refused_wait").await {
         let setup = IdlePortal::on(db).await;

@@ -6,9 +6,13 @@
 //! Without enough requests of the live revision the binomial tail at the permitted error share replaces the test.
 //! Latency: the same test on the requests above the 95th percentile of the live revision.
 //!
-//! The evidence is looked at after the least number of requests and after each doubling. Look `k`, from 0, has the
-//! level 1/1000 ÷ ((k + 1) (k + 2)). The levels of all looks sum to at most 1/1000, which by the union bound limits
-//! the chance of a false rollback for each of the two tests and each step.
+//! The evidence is looked at after the least number of requests, after each doubling, and at the end of the step. A step
+//! that is over and stays has a further look only for further requests. Look `k`, from 0, has the level
+//! 1/1000 ÷ ((k + 1) (k + 2)). The levels of all looks sum to at most 1/1000, which by the union bound limits the chance
+//! of a false rollback for each of the two tests and each step.
+//!
+//! Few requests can never reach the level. So a step stays while most requests of the canary fail, more than permitted
+//! and than at the live revision.
 
 use berth_types::time::Timestamp;
 
@@ -132,13 +136,15 @@ pub struct Judge {
     looks: u32,
     /// The requests of the canary at the next look.
     next: u64,
+    /// The requests of the canary at the last look after the end of the step.
+    seen: Option<u64>,
 }
 
 impl Judge {
     /// The judge of a step that begins now.
     pub const fn new(rule: &Rule, since: Timestamp) -> Self {
         let next = if rule.min_requests == 0 { 1 } else { rule.min_requests };
-        Self { since, looks: 0, next }
+        Self { since, looks: 0, next, seen: None }
     }
 
     /// Judges the evidence of both revisions since the begin of the step.
@@ -147,21 +153,38 @@ impl Judge {
         let passed = now.millis_since(self.since).max(0);
         let left = (i64::from(rule.min_s).saturating_mul(1_000) - passed).max(0);
         let over = left == 0 && canary.requests >= required;
-        // The end of a step has its own look, so that no promotion has an unseen fault.
-        if canary.requests >= self.next || over {
+        // The end of a step has its own look, so that no promotion has an unseen fault. A further look without a further
+        // request would only lower the level.
+        let is_news = self.seen.is_none_or(|seen| canary.requests > seen);
+        if canary.requests >= self.next || (over && is_news) {
             let level = LEVEL / (f64::from(self.looks) + 1.0) / (f64::from(self.looks) + 2.0);
             self.looks = self.looks.saturating_add(1);
             self.next = canary.requests.max(1).saturating_mul(2);
+            if over {
+                self.seen = Some(canary.requests);
+            }
             if let Some(fault) = fault(rule, canary, live, level) {
                 return Verdict::Rollback(fault);
             }
         }
-        if over {
+        if over && !is_in_doubt(rule, canary, live) {
             return Verdict::Promote;
         }
         let seconds_left = u32::try_from(left.saturating_add(999) / 1_000).unwrap_or(u32::MAX);
         Verdict::Wait { requests_left: required.saturating_sub(canary.requests), seconds_left }
     }
+}
+
+/// True if most requests of the canary failed, more than permitted and than at the live revision. They prove no fault if
+/// they are few.
+fn is_in_doubt(rule: &Rule, canary: &Evidence, live: &Evidence) -> bool {
+    let counts = |evidence: &Evidence| {
+        (u128::from(evidence.errors.min(evidence.requests)), u128::from(evidence.requests))
+    };
+    let ((errors, requests), (live_errors, live_requests)) = (counts(canary), counts(live));
+    errors * 2 > requests
+        && errors * 1_000 > u128::from(rule.permitted_errors_permille) * requests
+        && errors * live_requests.max(1) > live_errors * requests
 }
 
 /// The first test that the canary fails at a level.

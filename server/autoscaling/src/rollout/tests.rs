@@ -24,6 +24,7 @@ enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     Always,
+    AnotherReturns,
     AnotherIsUnderway,
     NoneIsLive,
     GoalIsAll,
@@ -48,6 +49,8 @@ enum Then {
     Set,
     Retire,
     ReturnBefore,
+    ReturnWhole,
+    EndTheReturn,
 }
 
 /// The first row with the state, the event and a true condition counts. No state: any.
@@ -77,9 +80,9 @@ const TABLE: &[(Option<RevisionState>, Kind, When, Then)] = &[
     (Some(Canary), Kind::Same, When::IsHeld, Then::Set),
     (Some(Canary), Kind::Same, When::Always, Then::Nothing),
     (None, Kind::Same, When::Always, Then::Refuse(Refusal::NotCandidate)),
-    (Some(Staging), Kind::Rollback, When::Returns, Then::Nothing),
+    (Some(Staging), Kind::Rollback, When::Returns, Then::ReturnWhole),
     (Some(Staging), Kind::Rollback, When::Always, Then::GiveUp),
-    (Some(Canary), Kind::Rollback, When::Returns, Then::Nothing),
+    (Some(Canary), Kind::Rollback, When::Returns, Then::ReturnWhole),
     (Some(Canary), Kind::Rollback, When::Always, Then::GiveUp),
     (Some(Live), Kind::Rollback, When::HasBefore, Then::ReturnBefore),
     (None, Kind::Rollback, When::Always, Then::Refuse(Refusal::NothingBefore)),
@@ -89,6 +92,7 @@ const TABLE: &[(Option<RevisionState>, Kind, When, Then)] = &[
 
 /// The rows for a number without a revision.
 const ABSENT: &[(Kind, When, Then)] = &[
+    (Kind::Submit, When::AnotherReturns, Then::EndTheReturn),
     (Kind::Submit, When::AnotherIsUnderway, Then::Refuse(Refusal::Underway)),
     (Kind::Submit, When::NoneIsLive, Then::StageAll),
     (Kind::Submit, When::Always, Then::StageFirst),
@@ -125,6 +129,7 @@ impl Model {
         let is = |check: fn(&Revision) -> bool| revision.is_some_and(check);
         match when {
             When::Always => true,
+            When::AnotherReturns => self.0.iter().flatten().any(|other| other.returns),
             When::AnotherIsUnderway => self.with(&[Staging, Canary]).is_some(),
             When::NoneIsLive => self.with(&[Live]).is_none(),
             When::GoalIsAll => is(|r| r.goal == 100),
@@ -205,6 +210,13 @@ impl Model {
                 let before = self.0[place].as_mut().unwrap();
                 *before = Revision { state: Staging, goal: 100, returns: true, ..before.clone() };
                 return;
+            }
+            Then::ReturnWhole => Revision { goal: 100, held: false, ..old },
+            Then::EndTheReturn => {
+                let place = Self::place(self.with(&[Staging, Canary]).unwrap());
+                let other = self.0[place].as_mut().unwrap();
+                *other = Revision { state: Draining, goal: 0, before: other.before, ..fresh.clone() };
+                Revision { goal: steps.first().copied().unwrap_or(100), ..fresh.clone() }
             }
         };
         self.0[Self::place(n)] = Some(new);
@@ -345,6 +357,27 @@ fn the_revision_before_comes_back_when_it_is_ready() {
     let states: Vec<_> = rollout.revisions().map(|(_, revision)| revision.state).collect();
     assert_eq!(states, [Live, RolledBack]);
     assert_eq!(rollout.apply(Event::Rollback), Err(Refusal::NothingBefore));
+}
+
+#[test]
+fn a_way_back_that_never_ends_keeps_no_new_revision_out() {
+    let mut rollout = Rollout::new(Plan::new(vec![]).unwrap());
+    for event in [Event::Submit(1), Event::Ready(1), Event::Submit(2), Event::Ready(2), Event::Drained(1)] {
+        assert_eq!(rollout.apply(event), Ok(Effect::Changed));
+    }
+    assert_eq!(rollout.apply(Event::Rollback), Ok(Effect::Changed));
+    // A share that a person set ends with the next way back.
+    assert_eq!(rollout.apply(Event::Traffic(1, 30)), Ok(Effect::Changed));
+    assert_eq!(rollout.apply(Event::Rollback), Ok(Effect::Changed));
+    assert_eq!(rollout.apply(Event::Rollback), Ok(Effect::Nothing));
+    assert_eq!(rollout.apply(Event::Submit(3)), Ok(Effect::Changed));
+    assert_eq!((rollout.weights(), rollout.candidate()), (vec![(2, 100)], Some(3)));
+    assert_eq!(rollout.replicas(4), BTreeMap::from([(2, 4), (3, 4)]));
+    assert_eq!(rollout.apply(Event::Submit(4)), Err(Refusal::Underway));
+    // The way back to the same revision is open again.
+    assert_eq!(rollout.apply(Event::Rollback), Ok(Effect::Changed));
+    assert_eq!(rollout.apply(Event::Rollback), Ok(Effect::Changed));
+    assert_eq!(rollout.candidate(), Some(1));
 }
 
 #[test]

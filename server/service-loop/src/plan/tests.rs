@@ -71,6 +71,8 @@ enum Kind {
     Draining,
     /// Draining, and never ready.
     DrainingUnused,
+    /// Draining, ready before, and in the queue again.
+    DrainingAgain,
     /// Its program failed, which the loop sees now.
     Fails,
     /// A person cancelled it, which the loop sees now.
@@ -79,7 +81,7 @@ enum Kind {
     FailedLongAgo,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::Absent,
     Kind::Waiting,
     Kind::Starting,
@@ -88,6 +90,7 @@ const KINDS: [Kind; 11] = [
     Kind::Late,
     Kind::Draining,
     Kind::DrainingUnused,
+    Kind::DrainingAgain,
     Kind::Fails,
     Kind::Cancelled,
     Kind::FailedLongAgo,
@@ -121,6 +124,12 @@ fn replica(n: usize, kind: Kind) -> Replica {
             Replica { ready: true, first_ready_at: was_ready, draining_since: Some(at(-20)), ..base }
         }
         Kind::DrainingUnused => Replica { draining_since: Some(at(-20)), ..base },
+        Kind::DrainingAgain => Replica {
+            job: ReplicaJob::Waiting,
+            first_ready_at: was_ready,
+            draining_since: Some(at(-20)),
+            ..base
+        },
         Kind::Fails => Replica { job: ReplicaJob::Ended { own_fault: true }, ..base },
         Kind::Cancelled => Replica { job: ReplicaJob::Ended { own_fault: false }, ..base },
         Kind::FailedLongAgo => Replica {
@@ -188,7 +197,7 @@ fn all_small_worlds_of_one_revision_agree_with_the_count() {
             worlds += 1;
         }
     }
-    assert_eq!(worlds, 4 * (1 + 11 + 121 + 1_331));
+    assert_eq!(worlds, 4 * (1 + 12 + 144 + 1_728));
 }
 
 /// The replicas that a plan chooses, whatever their number.
@@ -209,7 +218,7 @@ fn check_choice(kinds: &[Kind], done: &Plan) {
         assert_eq!(submitted, *kind == Kind::Absent && !drained, "{kinds:?}");
         let cancelled = match kind {
             // No gateway reports, so no request is lost.
-            Kind::Late | Kind::Draining | Kind::DrainingUnused => true,
+            Kind::Late | Kind::Draining | Kind::DrainingUnused | Kind::DrainingAgain => true,
             Kind::Waiting | Kind::Starting => drained,
             _ => false,
         };
@@ -313,9 +322,12 @@ fn a_drained_replica_ends_after_its_requests_at_its_deadline_or_without_gateways
         (Some(vec![gateway(0, millis + 1, 0, true), gateway(0, 0, 1, false)]), false),
     ];
     for (gateways, ends) in cases {
-        let world = live(vec![replica(0, Kind::Draining), replica(1, Kind::Ready)]);
+        let kinds = [Kind::Draining, Kind::Ready, Kind::DrainingAgain];
+        let world = live(kinds.into_iter().enumerate().map(|(n, kind)| replica(n, kind)).collect());
         let done = plan(&world, &Inputs { gateways: gateways.clone(), ..inputs(1) });
         assert_eq!(done.cancelled.contains(&job_id(0)), ends, "{gateways:?}");
+        // It would start anew, for no request.
+        assert!(done.cancelled.contains(&job_id(2)), "{gateways:?}");
         let now = since.plus_seconds(DRAIN_S);
         let done = plan(&world, &Inputs { now, gateways: gateways.clone(), ..inputs(1) });
         assert!(done.cancelled.contains(&job_id(0)), "{gateways:?}");

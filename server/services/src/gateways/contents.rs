@@ -84,7 +84,7 @@ pub(super) fn build(rows: &Rows, frame: Frame<'_>) -> Snapshot {
         match service(row, &hosts, revisions.remove(&row.id).unwrap_or_default()) {
             Some(service) => services.push(service),
             None => {
-                tracing::error!(service = %row.id, "a service is not in the snapshot: it has a bad field")
+                tracing::error!(service = %row.id, "a service is not in the snapshot: it has a bad field or revision")
             }
         }
     }
@@ -158,6 +158,11 @@ fn name(text: &str) -> Option<Name> {
 }
 
 fn service(row: &ServiceRow, hosts: &[&str], revisions: Vec<Revision>) -> Option<Service> {
+    // A revision that cannot be read is absent. Gateways take no snapshot with a part of the weights.
+    let weights: u32 = revisions.iter().map(|revision| u32::from(revision.weight_percent)).sum();
+    if weights != 0 && weights != 100 {
+        return None;
+    }
     let mut addresses = vec![Address::Prefix(name(&format!("/s/{}/{}", row.org_slug, row.name))?)];
     for host in hosts {
         addresses.push(Address::Host(name(host)?));

@@ -55,7 +55,7 @@ pub struct FaultyService {
 }
 
 /// Lists those of these services whose faults count: the organization has not stopped or deleted them, a revision gets
-/// requests or is on its way, and no replica was refused or failed since `failed_since`.
+/// requests or is on its way, and no replica failed that has not ended, or ended since `failed_since`.
 pub async fn list_faulty(
     tx: &mut Tx<'_>,
     services: Vec<String>,
@@ -73,7 +73,7 @@ pub async fn list_faulty(
                  AND EXISTS (SELECT 1 FROM service_revisions r WHERE r.service_id = s.id \
                  AND r.state IN ('live', 'canary', 'staging')) \
                  AND NOT EXISTS (SELECT 1 FROM service_replicas p WHERE p.service_id = s.id AND p.failed \
-                 AND p.ended_at >= $2) AND s.id ",
+                 AND (p.ended_at IS NULL OR p.ended_at >= $2)) AND s.id ",
                 $condition
             )
         };
@@ -183,7 +183,7 @@ pub async fn begin_wake(tx: &mut Tx<'_>, service: ServiceId, at: Timestamp) -> R
     exec!(tx, sql, service, at).map(|_| ())
 }
 
-/// Ends the wake of a service at a time.
+/// Ends the wake of a service at a time: a replica has its devices, or nobody waits any more.
 pub async fn end_wake(tx: &mut Tx<'_>, service: ServiceId, at: Timestamp) -> Result<(), StoreError> {
     let sql = "UPDATE service_wakes SET took_ms = CASE WHEN at > $2 THEN 0 ELSE ($2 - at) / 1000 END \
                WHERE service_id = $1 AND took_ms IS NULL";
@@ -194,12 +194,6 @@ pub async fn end_wake(tx: &mut Tx<'_>, service: ServiceId, at: Timestamp) -> Res
 pub async fn has_open_wake(tx: &mut Tx<'_>, service: ServiceId) -> Result<bool, StoreError> {
     let sql = "SELECT service_id FROM service_wakes WHERE service_id = $1 AND took_ms IS NULL LIMIT 1";
     Ok(find!(tx, (ServiceId,), sql, service)?.is_some())
-}
-
-/// Ends the wake of a service without a replica, so it is late.
-pub async fn fail_wake(tx: &mut Tx<'_>, service: ServiceId) -> Result<(), StoreError> {
-    let sql = "UPDATE service_wakes SET took_ms = $2 WHERE service_id = $1 AND took_ms IS NULL";
-    exec!(tx, sql, service, i64::MAX).map(|_| ())
 }
 
 /// Deletes the wake of a service that has not ended: the organization stopped the service, or its replicas are refused.

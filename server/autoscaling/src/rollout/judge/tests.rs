@@ -164,6 +164,57 @@ fn looks_come_at_doublings_and_their_levels_sum_to_one_thousandth() {
 }
 
 #[test]
+fn few_requests_that_all_fail_are_never_promoted_and_more_of_them_are_rolled_back() {
+    for (min_requests, has_live, rolled_back) in [(1, false, 4), (5, true, 9), (6, true, 8), (7, true, 7)] {
+        let rule = Rule { min_requests, min_s: 0, permitted_errors_permille: 50 };
+        let mut judge = Judge::new(&rule, second(0));
+        let mut requests = min_requests;
+        loop {
+            let live = evidence(if has_live { requests } else { 0 }, 0, 0);
+            match judge.judge(&rule, &evidence(requests, requests, 0), &live, second(0)) {
+                Verdict::Wait { requests_left: 0, seconds_left: 0 } => requests += 1,
+                Verdict::Rollback(_) => break,
+                verdict => panic!("{requests} of {min_requests}: {verdict:?}"),
+            }
+        }
+        assert_eq!(requests, rolled_back, "{min_requests}");
+    }
+}
+
+#[test]
+fn a_step_that_is_over_ends_unless_its_canary_mostly_fails() {
+    for min_requests in 1..=6_u64 {
+        let rule = Rule { min_requests, min_s: 0, permitted_errors_permille: 600 };
+        for (requests, live_requests) in
+            (min_requests..=6).flat_map(|n| (0..=6_u64).map(move |live| (n, live)))
+        {
+            let errors = (0..=requests).flat_map(|own| (0..=live_requests).map(move |live| (own, live)));
+            for (own, live) in errors {
+                let (canary, other) = (evidence(requests, own, 0), evidence(live_requests, live, 0));
+                let verdict = Judge::new(&rule, second(0)).judge(&rule, &canary, &other, second(0));
+                let share = own as f64 / requests as f64;
+                let live_share = live as f64 / live_requests.max(1) as f64;
+                let waits = Verdict::Wait { requests_left: 0, seconds_left: 0 };
+                let expected = if share > 0.6 && share > live_share { waits } else { Verdict::Promote };
+                assert_eq!(verdict, expected, "{own} of {requests}, {live} of {live_requests}");
+            }
+        }
+    }
+}
+
+#[test]
+fn looks_without_a_further_request_keep_the_level() {
+    let rule = Rule { min_s: 0, ..RULE };
+    let (mut judge, live) = (Judge::new(&rule, second(0)), evidence(1_000, 10, 0));
+    for run in 0..20_000 {
+        assert_eq!(judge.judge(&rule, &evidence(50, 1, 0), &live, second(run)), Verdict::Promote);
+    }
+    assert_eq!(judge.looks, 1);
+    let bad = judge.judge(&rule, &evidence(56, 7, 0), &live, second(20_000));
+    assert!(matches!(bad, Verdict::Rollback(Fault::Errors { errors: 7, .. })), "{bad:?}");
+}
+
+#[test]
 fn equal_revisions_are_seldom_rolled_back() {
     // A fixed generator of numbers; each request of both revisions fails with a chance of 1/16.
     let mut state = 1_u64;
