@@ -21,6 +21,7 @@ use crate::attempts::Attempts;
 use berth_foundation::days::day_of;
 use berth_foundation::{Change, Context, Listener};
 use berth_recordings::Recordings;
+use berth_store::attempts::StoredAttempt;
 use berth_store::jobs::StoredJob;
 use berth_store::underuse::StoredUnderuse;
 use berth_store::{self as store, StoreError, Tx};
@@ -30,6 +31,8 @@ use std::sync::Arc;
 const FORGET_AFTER_MS: i64 = 3_600_000;
 /// The step of the recordings in seconds.
 const STEP_S: u64 = 60;
+/// The ends of the ranks of an attempt are read this often.
+const ENDS_EVERY_MS: i64 = 60_000;
 
 /// The present attempt of a job, under watch.
 #[derive(Debug)]
@@ -37,6 +40,10 @@ struct WatchedAttempt {
     attempt: u32,
     /// The time of the last reading by the portal's clock.
     last_reading_at: Timestamp,
+    /// The time of the last read of the ends of ranks. `None` before the first one.
+    ends_read_at: Option<Timestamp>,
+    /// The number of ranks.
+    ranks: usize,
     /// The window for reports. `None` for a share: the driver reads the whole board with all its shares.
     report: Option<IdleWindow>,
     /// The window for `stop_when_idle`.
@@ -85,6 +92,29 @@ impl WatchedAttempts {
         }
     }
 
+    /// True if the ends of the ranks of an attempt are to be read now. An attempt with one rank ends with it.
+    fn claims_ends(&self, job: JobId, attempt: u32, now: Timestamp) -> bool {
+        let mut all = self.lock();
+        let Some(watched) = all.get_mut(&job).filter(|w| w.attempt == attempt && w.ranks > 1) else {
+            return false;
+        };
+        let is_recent = |at: Timestamp| (0..ENDS_EVERY_MS).contains(&now.millis_since(at));
+        if watched.ends_read_at.is_some_and(is_recent) {
+            return false;
+        }
+        watched.ends_read_at = Some(now);
+        true
+    }
+
+    /// Records the ends of ranks.
+    fn end_ranks(&self, job: JobId, attempt: u32, ends: &[(u32, Timestamp)]) {
+        let mut all = self.lock();
+        let Some(watched) = all.get_mut(&job).filter(|w| w.attempt == attempt) else { return };
+        for window in watched.report.iter_mut().chain(&mut watched.stop) {
+            ends.iter().for_each(|(rank, at)| window.end_rank(*rank, *at));
+        }
+    }
+
     fn add(&self, job: JobId, attempt: u32, rows: &[Sample], now: Timestamp) -> IdleFindings {
         let mut all = self.lock();
         let Some(watched) = all.get_mut(&job).filter(|w| w.attempt == attempt) else {
@@ -93,7 +123,7 @@ impl WatchedAttempts {
         watched.last_reading_at = now;
         let mut findings = IdleFindings::default();
         for row in rows {
-            let add = |window: &mut IdleWindow| window.add(row.at, row.utilization_percent);
+            let add = |window: &mut IdleWindow| window.add(row.rank, row.at, row.utilization_percent);
             findings.report = watched.report.as_mut().and_then(add).or(findings.report);
             findings.stop = watched.stop.as_mut().and_then(add).or(findings.stop);
         }
@@ -134,13 +164,27 @@ impl IdleWatch {
             let Some(watched) = self.begin_watch(job, number, rows).await? else { return Ok(()) };
             self.watched.insert(job, watched);
         }
-        let findings = self.watched.add(job, number, rows, self.context.now());
+        let now = self.context.now();
+        if self.watched.claims_ends(job, number, now) {
+            // The recordings give the readings of this moment to the next watch.
+            let ends = self.list_ends(job, number).await.inspect_err(|_| self.watched.forget(job))?;
+            self.watched.end_ranks(job, number, &ends);
+        }
+        let findings = self.watched.add(job, number, rows, now);
         let done = self.act_on(job, number, findings).await;
         if done.is_err() {
             // The recordings give the finding again.
             self.watched.forget(job);
         }
         done
+    }
+
+    /// The ended ranks of an attempt, with the times of their ends.
+    async fn list_ends(&self, job: JobId, number: u32) -> Result<Vec<(u32, Timestamp)>, StoreError> {
+        let mut conn = self.context.db.read().await?;
+        let ranks = store::attempts::list_ranks(&mut conn.tx(), job, i64::from(number)).await?;
+        let end = |row: StoredAttempt| Some((u32::try_from(row.rank).ok()?, row.ended_at?));
+        Ok(ranks.into_iter().filter_map(end).collect())
     }
 
     async fn act_on(&self, job: JobId, number: u32, findings: IdleFindings) -> Result<(), StoreError> {
@@ -174,31 +218,33 @@ impl IdleWatch {
             (row, last)
         };
         let whole_devices = row.spec.gpu_milli.is_none();
-        let mut report = whole_devices.then(|| IdleWindow::new(BELOW_PERCENT, WINDOW_S));
+        let ranks = usize::try_from(row.nodes).unwrap_or(1);
+        let mut report = whole_devices.then(|| IdleWindow::new(BELOW_PERCENT, WINDOW_S, ranks));
         let rule = row.spec.stop_when_idle.filter(|_| whole_devices);
-        let mut stop = rule.map(|rule| IdleWindow::new(rule.below_percent, rule.for_s));
+        let mut stop = rule.map(|rule| IdleWindow::new(rule.below_percent, rule.for_s, ranks));
         if let (Some(window), Some(last)) = (&mut report, last) {
             window.mark_reported(last.ends_at);
         }
         if whole_devices {
             let longest = rule.map_or(WINDOW_S, |rule| rule.for_s.max(WINDOW_S));
             let newest = rows.iter().map(|row| row.at).max().unwrap_or_default();
-            for (at, percent) in self.recorded_readings(job, number, newest, longest).await {
-                report.iter_mut().chain(&mut stop).for_each(|window| window.add_past(at, percent));
+            for (rank, at, percent) in self.recorded_readings(job, number, newest, longest).await {
+                report.iter_mut().chain(&mut stop).for_each(|window| window.add_past(rank, at, percent));
             }
         }
-        Ok(Some(WatchedAttempt { attempt: number, last_reading_at: self.context.now(), report, stop }))
+        let last_reading_at = self.context.now();
+        Ok(Some(WatchedAttempt { attempt: number, last_reading_at, ends_read_at: None, ranks, report, stop }))
     }
 
     /// The recorded readings of an attempt in the `window_s` seconds before `now`, by the minute, oldest
-    /// first.
+    /// first, each with its rank.
     async fn recorded_readings(
         &self,
         job: JobId,
         number: u32,
         now: Timestamp,
         window_s: u32,
-    ) -> Vec<(Timestamp, f64)> {
+    ) -> Vec<(u32, Timestamp, f64)> {
         let recordings = self.recordings.clone();
         // Two minutes more: the minute of the window's begin, and the minute before it.
         let from = now.plus_seconds(-i64::from(window_s) - 120);
@@ -215,13 +261,13 @@ impl IdleWatch {
         };
         // A recorded minute counts at its end, so that no attempt appears older than it is.
         let at = |start_s: f64| Timestamp::from_micros((start_s * 1e6) as i64).plus_seconds(59);
-        let mut out: Vec<(Timestamp, f64)> = series
+        let mut out: Vec<(u32, Timestamp, f64)> = series
             .iter()
-            .flat_map(|s| s.at_s.iter().zip(&s.utilization_percent))
-            .filter_map(|(start, percent)| Some((at(*start), (*percent)?)))
+            .flat_map(|s| s.at_s.iter().zip(&s.utilization_percent).map(move |reading| (s.rank, reading)))
+            .filter_map(|(rank, (start, percent))| Some((rank, at(*start), (*percent)?)))
             .collect();
         // The series has one device after the other.
-        out.sort_by_key(|(at, _)| *at);
+        out.sort_by_key(|(_, at, _)| *at);
         out
     }
 
@@ -318,7 +364,14 @@ mod tests {
         for state in JobState::ALL {
             let watched = WatchedAttempts::default();
             for n in [1, 2] {
-                let attempt = WatchedAttempt { attempt: 1, last_reading_at: at, report: None, stop: None };
+                let attempt = WatchedAttempt {
+                    attempt: 1,
+                    last_reading_at: at,
+                    ends_read_at: None,
+                    ranks: 1,
+                    report: None,
+                    stop: None,
+                };
                 watched.insert(job(n), attempt);
             }
             let detail = String::new();

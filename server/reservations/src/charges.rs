@@ -189,7 +189,12 @@ pub(crate) async fn credit_lost(
     let until = now.min(row.ends_at);
     let ms = until.millis_since(since.max(row.starts_at)).max(0);
     if ms < MIN_LOST_S * 1_000 {
-        return Ok(());
+        let id = row.id.to_string();
+        // A credit up to `since` makes this the rest of a longer failure.
+        let credited = (TransferKind::Credit, "reservation", id.as_str(), since.micros());
+        if !store::ledger::is_posted(tx, credited).await? {
+            return Ok(());
+        }
     }
     let whole = charge_micros(row.nano_per_second, ms).unwrap_or(0);
     let part = i64::try_from(i128::from(whole) * i128::from(row.lost_milli) / 1_000).unwrap_or(0);

@@ -4,6 +4,7 @@
 //! The engine chooses the devices. The transaction of the record checks them once more against the stored
 //! bookings.
 
+mod boards;
 mod capacity;
 mod change;
 mod charges;

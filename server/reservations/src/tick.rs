@@ -1,10 +1,10 @@
 //! The changes of reservations by the clock: begin, charges, failures of boards, and end.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 
 use berth_core::jobs::MachineEvent;
 use berth_core::rating::charge_micros;
-use berth_types::ids::{NodeId, OrgId, ReservationId};
+use berth_types::ids::{OrgId, ReservationId};
 use berth_types::jobs::{Failure, JobState};
 use berth_types::reservations::ReservationState;
 use berth_types::time::Timestamp;
@@ -12,9 +12,9 @@ use futures::FutureExt;
 
 use crate::Reservations;
 
-use crate::charges::MIN_LOST_S;
+use crate::boards::Boards;
 use crate::charges::{
-    charge, cost_if_ended, credit_lost, elapsed_micros, end, policy_of, release, skip_outage,
+    MIN_LOST_S, charge, cost_if_ended, credit_lost, elapsed_micros, end, policy_of, release, skip_outage,
 };
 use berth_foundation::fault;
 use berth_foundation::{Change, Context};
@@ -44,13 +44,13 @@ async fn notify(
     store::budgets::insert_notice(tx, &notice).await
 }
 
-/// The failed devices of a reservation, in thousandths of all its devices.
-fn lost_milli(row: &StoredReservation, good: &HashSet<String>) -> Result<i64, StoreError> {
-    let places = row.places()?;
-    let devices = || places.iter().flat_map(|(_, devices)| devices);
-    let all = i64::try_from(devices().count()).unwrap_or(i64::MAX).max(1);
-    let lost = i64::try_from(devices().filter(|d| !good.contains(&d.gpu_uuid)).count()).unwrap_or(0);
-    Ok(lost * 1_000 / all)
+/// True if this part of failed devices is due to replace the recorded part. Each part of a failure lasts a minute at
+/// least, because shorter ones get no credit. Only the end of the failure comes earlier.
+fn is_part_due(row: &StoredReservation, lost_milli: i64, now: Timestamp) -> bool {
+    // After a clock set back, the last change can be in the future.
+    let is_recent = |at: Timestamp| (0..MIN_LOST_S * 1_000).contains(&now.millis_since(at));
+    let goes_on = row.lost_milli > 0 && lost_milli > 0;
+    lost_milli != row.lost_milli && !(goes_on && row.lost_since.is_some_and(is_recent))
 }
 
 /// Credits the time of failed devices and records their present part. Returns true after a change.
@@ -58,25 +58,24 @@ async fn credit_failures(
     tx: &mut Tx<'_>,
     context: &Context,
     row: &mut StoredReservation,
-    good: &HashSet<String>,
+    boards: &Boards,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let lost = lost_milli(row, good)?;
-    let over = row.ends_at <= now;
-    let changed = lost != row.lost_milli || (over && row.lost_milli > 0);
-    if changed {
-        credit_lost(tx, context, row, now).await?;
-        row.lost_milli = lost;
-        row.lost_since = (lost > 0).then_some(now);
-        let (kind, change) = match lost {
-            0 => ("restored", "has all its devices again".to_owned()),
-            _ => ("degraded", format!("has {}.{} % failed devices", lost / 10, lost % 10)),
-        };
-        let detail =
-            "The time of failed devices is credited automatically. The ledger shows the credit.".to_owned();
-        notify(tx, context, row, kind, (&change, detail)).await?;
+    let lost = boards.lost_milli(row, now)?;
+    if !is_part_due(row, lost, now) {
+        return Ok(false);
     }
-    Ok(changed)
+    credit_lost(tx, context, row, now).await?;
+    row.lost_milli = lost;
+    row.lost_since = (lost > 0).then_some(now);
+    let (kind, change) = match lost {
+        0 => ("restored", "has all its devices again".to_owned()),
+        _ => ("degraded", format!("has {}.{} % failed devices", lost / 10, lost % 10)),
+    };
+    let detail =
+        "The time of failed devices is credited automatically. The ledger shows the credit.".to_owned();
+    notify(tx, context, row, kind, (&change, detail)).await?;
+    Ok(true)
 }
 
 /// Notifies of the end of a reservation a while before it. Returns true after a notice.
@@ -96,7 +95,7 @@ async fn warn_of_end(
     Ok(due)
 }
 
-/// Ends a reservation without any job, if its terms return it. Returns true after the end.
+/// Ends a reservation in which no job ran and none waits, if its terms return it. Returns true after the end.
 async fn return_unused(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -108,6 +107,7 @@ async fn return_unused(
     if policy.no_show_after_s.is_some_and(|after| idle_s >= after)
         && row.org_id.is_some()
         && row.lost_milli == 0
+        && store::reservations::open_jobs(tx, row.id).await?.is_empty()
         && store::reservations::list_job_use(tx, &[row.id]).await?.iter().all(|row| row.attempts == 0)
     {
         let cost = cost_if_ended(row, ReservationState::Active, &policy, now);
@@ -141,7 +141,7 @@ async fn advance(
     tx: &mut Tx<'_>,
     context: &Context,
     row: &mut StoredReservation,
-    good: &HashSet<String>,
+    boards: &Boards,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let state = row.state;
@@ -178,8 +178,8 @@ async fn advance(
     if !began {
         return Ok(false);
     }
-    changed |= credit_failures(tx, context, row, good, now).await?;
     if over {
+        // The end credits the recorded failure. The boards may already have the next work.
         let total = row.total_micros;
         end(tx, context, row, (ReservationState::Ended, ""), total, now).await?;
         let detail = "Jobs still running in it were stopped.".to_owned();
@@ -187,6 +187,7 @@ async fn advance(
         fault::point("reservation.end.recording");
         return Ok(true);
     }
+    changed |= credit_failures(tx, context, row, boards, now).await?;
     changed |= warn_of_end(tx, context, row, now).await?;
     if return_unused(tx, context, row, now).await? {
         return Ok(true);
@@ -201,44 +202,41 @@ async fn advance(
     Ok(changed)
 }
 
+/// Returns true if a change other than the end is due for a running reservation.
+fn has_due_change(row: &StoredReservation, boards: &Boards, now: Timestamp) -> bool {
+    let hour = charge_micros(row.nano_per_second, CHARGE_EVERY_S * 1_000).unwrap_or(i64::MAX);
+    let charge_due = row.nano_per_second > 0 && elapsed_micros(row, now) - row.posted_micros >= hour;
+    let idle_s = now.millis_since(row.starts_at) / 1_000;
+    let no_show = policy_of(row).is_ok_and(|p| p.no_show_after_s.is_some_and(|after| idle_s >= after));
+    let ending = !row.warned && row.ends_at <= now.plus_seconds(WARNING_S);
+    let part_due = boards.lost_milli(row, now).is_ok_and(|lost| is_part_due(row, lost, now));
+    charge_due || no_show || ending || part_due
+}
+
 impl Reservations {
     /// Begins, charges and ends all due reservations.
     pub async fn tick_reservations(&self) -> Result<(), StoreError> {
         let now = self.context.now();
-        let (rows, good) = {
+        let (rows, boards) = {
             let mut conn = self.context.db.read().await?;
             let mut tx = conn.tx();
             let rows = store::reservations::list_holding(&mut tx).await?;
-            let connected = self.context.live.connected();
-            // A node with a recent session is not lost yet. A time of the last session in the future comes
-            // from a clock that was set back since, so it counts by its distance from now.
-            let recent_micros = (MIN_LOST_S * 1_000_000).unsigned_abs();
-            let is_recent = |at: Timestamp| at.micros().abs_diff(now.micros()) < recent_micros;
-            let nodes = store::nodes::list(&mut tx).await?;
-            let recently_seen: HashSet<NodeId> =
-                nodes.into_iter().filter(|n| n.last_seen_at.is_some_and(is_recent)).map(|n| n.id).collect();
-            let is_reachable = |node: NodeId| recently_seen.contains(&node) || connected.contains(&node);
-            let boards = store::nodes::list_gpus(&mut tx).await?;
-            let good: HashSet<String> = boards
-                .into_iter()
-                .filter(|g| g.present && g.quarantined.is_none() && is_reachable(g.node_id))
-                .map(|g| g.uuid)
-                .collect();
-            (rows, good)
+            let boards = Boards::read(&mut tx, &self.context, &rows, now).await?;
+            (rows, Arc::new(boards))
         };
         let due = |row: &&StoredReservation| {
             let began = row.starts_at <= now;
             let active = row.state == ReservationState::Active;
-            began && (!active || row.ends_at <= now || self.has_due_change(row, &good, now))
+            began && (!active || row.ends_at <= now || has_due_change(row, &boards, now))
         };
         let mut any_changed = false;
         let ids: Vec<(ReservationId, Option<OrgId>)> =
             rows.iter().filter(due).map(|row| (row.id, row.org_id)).collect();
         for (id, org) in ids {
-            let (context, good) = (self.context.clone(), good.clone());
+            let (context, boards) = (self.context.clone(), Arc::clone(&boards));
             fault::point("reservation.tick.due");
             let changed = self.context.db.write(move |tx| {
-                let (context, good) = (context.clone(), good.clone());
+                let (context, boards) = (context.clone(), Arc::clone(&boards));
                 async move {
                     let Some(mut row) = store::reservations::find_any(tx, id).await? else {
                         return Ok(false);
@@ -246,7 +244,7 @@ impl Reservations {
                     if !row.state.holds() {
                         return Ok(false);
                     }
-                    advance(tx, &context, &mut row, &good, now).await
+                    advance(tx, &context, &mut row, &boards, now).await
                 }
                 .boxed()
             });
@@ -271,16 +269,6 @@ impl Reservations {
             self.end_jobs_of(id).await?;
         }
         Ok(())
-    }
-
-    /// Returns true if a change other than the end is due for a running reservation.
-    fn has_due_change(&self, row: &StoredReservation, good: &HashSet<String>, now: Timestamp) -> bool {
-        let hour = charge_micros(row.nano_per_second, CHARGE_EVERY_S * 1_000).unwrap_or(i64::MAX);
-        let charge_due = row.nano_per_second > 0 && elapsed_micros(row, now) - row.posted_micros >= hour;
-        let idle_s = now.millis_since(row.starts_at) / 1_000;
-        let no_show = policy_of(row).is_ok_and(|p| p.no_show_after_s.is_some_and(|after| idle_s >= after));
-        let ending = !row.warned && row.ends_at <= now.plus_seconds(WARNING_S);
-        charge_due || no_show || ending || lost_milli(row, good).is_ok_and(|lost| lost != row.lost_milli)
     }
 
     /// Ends the jobs of a reservation that is over. Running jobs are stopped, and waiting jobs never start.

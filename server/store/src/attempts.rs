@@ -422,6 +422,34 @@ pub async fn list_held_by(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<HeldAll
     list_in!(tx, HeldAllocation, sqlite, postgres, texts(jobs), false)
 }
 
+/// A held device with the reservation of its job.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct HeldDevice {
+    pub gpu_uuid: String,
+    /// Absent: the whole board or a share of it.
+    pub profile_id: Option<i64>,
+    pub start: i64,
+    pub size: i64,
+    pub unclean: bool,
+    pub reservation_id: Option<ReservationId>,
+}
+
+/// Lists the held devices of these boards.
+pub async fn list_held_devices(tx: &mut Tx<'_>, boards: &[String]) -> Result<Vec<HeldDevice>, StoreError> {
+    macro_rules! select_devices {
+        ($condition:literal) => {
+            concat!(
+                "SELECT a.job_id, a.gpu_uuid, a.profile_id, a.start, a.size, a.unclean IS NOT NULL AS unclean, \
+                 j.reservation_id FROM allocations a JOIN jobs j ON j.id = a.job_id WHERE a.held = $2 AND a.gpu_uuid ",
+                $condition,
+                " ORDER BY a.gpu_uuid, a.start"
+            )
+        };
+    }
+    let sqlite = select_devices!("IN (SELECT value FROM json_each($1))");
+    list_in!(tx, HeldDevice, sqlite, select_devices!("= ANY($1)"), boards.to_vec(), true)
+}
+
 /// Records the job for which an attempt is stopped.
 pub async fn set_room_for(
     tx: &mut Tx<'_>,

@@ -110,5 +110,14 @@ async fn the_charges_of_a_month_are_summed_for_each_organization() {
             .map(|(n, source, micros)| (org(n), source.to_owned(), micros));
         assert_eq!(given_back, expected, "{engine}");
         assert_eq!(read!(db, store::ledger::list_with_credit_limit, &orgs), [org(2)], "{engine}");
+        for (kind, source, id, seq, expected) in [
+            (TransferKind::Credit, "reservation", "10", 1, true),
+            (TransferKind::Credit, "reservation", "10", 2, false),
+            (TransferKind::Credit, "reservation", "12", 1, false),
+            (TransferKind::Hold, "reservation", "10", 1, false),
+        ] {
+            let posted = read!(db, store::ledger::is_posted, (kind, source, id, seq));
+            assert_eq!(posted, expected, "{engine}: {kind:?} {source} {id} {seq}");
+        }
     }
 }

@@ -331,6 +331,12 @@ async fn slices_are_held_until_they_are_released() {
         let mut stained = hold("gpu-a", 0, 2, 1);
         stained.4 = Some("a process".to_owned());
         assert_eq!(held(&db).await[..2], [stained, hold("gpu-a", 4, 1, 1)], "{engine}");
+        let boards = ["gpu-a", "gpu-c", "gpu-x"].map(str::to_owned);
+        let devices = read!(db, store::attempts::list_held_devices, &boards);
+        let brief: Vec<_> = devices.iter().map(|d| (d.gpu_uuid.as_str(), d.start, d.unclean)).collect();
+        assert_eq!(brief, [("gpu-a", 0, true), ("gpu-a", 4, false), ("gpu-c", 0, false)], "{engine}");
+        assert!(devices.iter().all(|d| d.reservation_id.is_none()), "{engine}: {devices:?}");
+        assert_eq!((devices[0].profile_id, devices[2].profile_id), (Some(19), None), "{engine}");
 
         // Only the allocations of this attempt are released; its record stays and takes no unclean reason any
         // more.

@@ -68,7 +68,9 @@ pub fn terms_text(
     zone: Zone,
 ) -> Vec<String> {
     let unused = match policy.no_show_after_s {
-        Some(after) => format!("Automatic return if no job runs within {} of the start.", length_text(after)),
+        Some(after) => {
+            format!("Automatic return if no job runs or waits within {} of the start.", length_text(after))
+        }
         None => "No automatic return: unused time is charged.".to_owned(),
     };
     vec![cancellation_text(policy, starts_at, now, zone), return_text(policy), unused]

@@ -175,6 +175,15 @@ pub async fn find_hold(
     Ok(find!(tx, (TransferId,), sql, source, source_id)?.map(|(id,)| id))
 }
 
+/// True if the transfer of this cause is posted.
+pub async fn is_posted(
+    tx: &mut Tx<'_>,
+    (kind, source, source_id, seq): (TransferKind, &str, &str, i64),
+) -> Result<bool, StoreError> {
+    let sql = "SELECT id FROM transfers WHERE source = $1 AND source_id = $2 AND kind = $3 AND seq = $4";
+    Ok(find!(tx, (TransferId,), sql, source, source_id, kind, seq)?.is_some())
+}
+
 /// Sums the credits of sources in micros by id, such as the credits for jobs' charges that evidence does not
 /// support. A source without credits is absent.
 pub async fn list_credited(
