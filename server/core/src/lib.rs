@@ -23,3 +23,4 @@ pub mod secrets;
 pub mod suggestions;
 pub mod underuse;
 pub mod volumes;
+pub mod work_summary;

@@ -42,7 +42,6 @@ struct WatchedAttempt {
     last_reading_at: Timestamp,
     /// The time of the last read of the ends of ranks. `None` before the first one.
     ends_read_at: Option<Timestamp>,
-    /// The number of ranks.
     ranks: usize,
     /// The window for reports. `None` for a share: the driver reads the whole board with all its shares.
     report: Option<IdleWindow>,
