@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use berth_serving::refusals::{Refusal, openai_error};
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use serde_json::Value;
@@ -119,8 +119,21 @@ pub fn refused(refusal: &Refusal, request_id: &str, form: Form) -> Response<Answ
             whole(status, "application/problem+json", text)
         }
     };
+    let headers = answer.headers_mut();
     if let Some(seconds) = problem.retry_after_s {
-        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    // A call of gRPC has its own status.
+    if form == Form::Grpc {
+        return answer;
+    }
+    if let Refusal::Method { allowed } = refusal {
+        // The answer to HEAD is that of GET.
+        let allowed = if *allowed == "GET" { "GET, HEAD" } else { *allowed };
+        headers.insert(ALLOW, HeaderValue::from_static(allowed));
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     answer
 }

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use berth_serving::refusals::{Lack, Refusal};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout_at};
 
 pub use self::kept::KeptBody;
 
 use self::kept::AgainBody;
+use crate::shares::{Owner, Share, Shares};
 
 /// An error of a body.
 pub type BodyError = Box<dyn Error + Send + Sync>;
@@ -26,38 +26,52 @@ pub type BodyError = Box<dyn Error + Send + Sync>;
 const UNIT_BYTES: usize = 1 << 10;
 /// The Retry-After of a refusal for want of memory, in seconds.
 const RETRY_AFTER_S: u64 = 1;
+/// The least bytes a second of a body that is read as a whole, after its first wait.
+const LEAST_BYTES_A_SECOND: u64 = 16 << 10;
 
 /// The memory for the bodies that are held as a whole.
 #[derive(Debug, Clone)]
-pub struct BodyMemory(Arc<Semaphore>);
+pub struct BodyMemory(Arc<Shares>);
 
 impl BodyMemory {
     pub fn new(bytes: usize) -> Self {
-        Self(Arc::new(Semaphore::new((bytes / UNIT_BYTES).min(Semaphore::MAX_PERMITS))))
+        Self(Shares::new(bytes / UNIT_BYTES))
     }
 
-    /// Room for some bytes, until the drop of the permit.
-    fn find(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Refusal> {
+    /// Room for some bytes more, until the drop of the share.
+    fn grow(&self, room: &mut Option<Share>, owner: Owner, bytes: usize) -> Result<(), Refusal> {
+        let units = bytes.div_ceil(UNIT_BYTES);
+        let fits = match room {
+            Some(room) => room.grow(units),
+            None => {
+                *room = self.0.find(owner, units);
+                room.is_some()
+            }
+        };
         let full = Refusal::Gateway { lack: Lack::Room, retry_after_s: RETRY_AFTER_S };
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).map_err(|_| full.clone())?;
-        self.0.clone().try_acquire_many_owned(units).map_err(|_| full)
+        if fits { Ok(()) } else { Err(full) }
     }
 }
 
 /// A whole body with its memory.
 pub struct WholeBody {
     pub bytes: Bytes,
-    pub room: Option<OwnedSemaphorePermit>,
+    pub room: Option<Share>,
 }
 
-/// Reads a whole body of at most `max_bytes`. `idle` is the longest wait for its next part.
+/// The longest time in all of a body with these bytes until now.
+const fn longest(idle: Duration, bytes: u64) -> Duration {
+    idle.saturating_add(Duration::from_secs(bytes / LEAST_BYTES_A_SECOND))
+}
+
+/// Reads a whole body of at most `max_bytes`, with memory of its owner. `idle` is the longest wait for its next part.
 ///
 /// # Errors
 /// The body is too large or too slow, or the gateway has no memory for it.
 pub async fn read_whole(
     mut body: Incoming,
     max_bytes: u64,
-    memory: &BodyMemory,
+    (memory, owner): (&BodyMemory, Owner),
     idle: Duration,
 ) -> Result<WholeBody, Refusal> {
     let too_large = Refusal::BodyTooLarge { max_bytes };
@@ -66,10 +80,12 @@ pub async fn read_whole(
         return Err(too_large);
     }
     let mut parts: Vec<Bytes> = Vec::new();
-    let (mut count, mut room): (u64, Option<OwnedSemaphorePermit>) = (0, None);
+    let (mut count, mut room): (u64, Option<Share>) = (0, None);
+    let began = Instant::now();
     loop {
         let next = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
-        let frame = match timeout(idle, next).await {
+        let end = (Instant::now() + idle).min(began + longest(idle, count));
+        let frame = match timeout_at(end, next).await {
             Err(_) => return Err(Refusal::BodyTimeout),
             Ok(Some(Err(_))) => return Err(Refusal::BodyBroken),
             Ok(None) => break,
@@ -80,11 +96,7 @@ pub async fn read_whole(
         if count > max_bytes {
             return Err(too_large);
         }
-        let more = memory.find(part.len())?;
-        match &mut room {
-            Some(room) => room.merge(more),
-            None => room = Some(more),
-        }
+        memory.grow(&mut room, owner, part.len())?;
         if !part.is_empty() {
             parts.push(part);
         }
@@ -100,19 +112,28 @@ pub async fn read_whole(
 #[derive(Debug, Default)]
 pub struct CallerFault(AtomicU8);
 
+const NONE: u8 = 0;
 const TOO_LARGE: u8 = 1;
 const TOO_SLOW: u8 = 2;
 const BROKEN: u8 = 3;
+/// No fault yet: the next part has not come.
+const AWAITED: u8 = 4;
 
 impl CallerFault {
-    /// The refusal for the fault; `None` without one.
-    pub fn refusal(&self, max_bytes: u64) -> Option<Refusal> {
+    /// The refusal for the fault; `None` without one. If the replica is late too (`is_late`), the caller whose body is
+    /// awaited has the fault: the replica may wait for it.
+    pub fn refusal(&self, max_bytes: u64, is_late: bool) -> Option<Refusal> {
         match self.0.load(Ordering::Relaxed) {
             TOO_LARGE => Some(Refusal::BodyTooLarge { max_bytes }),
             TOO_SLOW => Some(Refusal::BodyTimeout),
+            AWAITED if is_late => Some(Refusal::BodyTimeout),
             BROKEN => Some(Refusal::BodyBroken),
             _ => None,
         }
+    }
+
+    fn note(&self, fault: u8) {
+        self.0.store(fault, Ordering::Relaxed);
     }
 }
 
@@ -129,13 +150,14 @@ pub struct PassedBody {
 
 impl PassedBody {
     fn failed(&self, fault: u8, reason: &'static str) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.fault.0.store(fault, Ordering::Relaxed);
+        self.fault.note(fault);
         Poll::Ready(Some(Err(io::Error::other(reason).into())))
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Pending => {
+                self.fault.note(AWAITED);
                 let idle = self.idle;
                 let end = self.end.get_or_insert_with(|| Box::pin(sleep(idle)));
                 match end.as_mut().poll(cx) {
@@ -143,13 +165,17 @@ impl PassedBody {
                     Poll::Pending => Poll::Pending,
                 }
             }
-            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Ready(None) => {
+                self.fault.note(NONE);
+                Poll::Ready(None)
+            }
             Poll::Ready(Some(Err(_))) => self.failed(BROKEN, "the caller broke off its body"),
             Poll::Ready(Some(Ok(frame))) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                 let Some(left) = self.left.checked_sub(bytes) else {
                     return self.failed(TOO_LARGE, "the body is too large");
                 };
+                self.fault.note(NONE);
                 self.left = left;
                 self.end = None;
                 Poll::Ready(Some(Ok(frame)))
@@ -218,5 +244,30 @@ impl Body for RequestBody {
             Self::Passed(body) => body.body.size_hint(),
             Self::Again(body) => body.size_hint(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_has_a_time_in_all_that_follows_its_bytes() {
+        let idle = Duration::from_secs(30);
+        for (bytes, seconds) in [(0, 30), ((16 << 10) - 1, 30), (1 << 20, 94), (64 << 20, 4_126)] {
+            assert_eq!(longest(idle, bytes), Duration::from_secs(seconds), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_late_replica_waits_for_a_caller_whose_body_is_awaited() {
+        let fault = CallerFault::default();
+        assert_eq!(fault.refusal(5, true), None, "the replica has the whole body");
+        fault.note(AWAITED);
+        assert_eq!([fault.refusal(5, false), fault.refusal(5, true)], [None, Some(Refusal::BodyTimeout)]);
+        fault.note(NONE);
+        assert_eq!(fault.refusal(5, true), None, "the replica does not read");
+        fault.note(TOO_LARGE);
+        assert_eq!(fault.refusal(5, true), Some(Refusal::BodyTooLarge { max_bytes: 5 }));
     }
 }

@@ -23,6 +23,8 @@ const LEAST_POLL: Duration = Duration::from_secs(1);
 /// The time between two reports, and the least one.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 const REPORT_PAUSE: Duration = Duration::from_millis(50);
+/// The time between two looks at what is due by time alone.
+const TICK_EVERY: Duration = Duration::from_secs(1);
 /// The time between two rounds of messages about credit, without and with a waiting request.
 const CREDIT_EVERY: Duration = Duration::from_secs(1);
 const CREDIT_AGAIN: Duration = Duration::from_millis(100);
@@ -83,7 +85,16 @@ pub fn start(shared: &Arc<Shared>, portal: &Portal) -> JoinSet<()> {
     tasks.spawn(follow_snapshots(shared.clone(), portal.clone(), Backoff::new(&returns)));
     tasks.spawn(send_reports(shared.clone(), portal.clone(), Backoff::new(&returns)));
     tasks.spawn(exchange_credit(shared.clone(), portal.clone(), Backoff::new(&returns)));
+    tasks.spawn(tick(shared.clone()));
     tasks
+}
+
+/// Does what is due by time alone. Nothing of it waits for the portal.
+async fn tick(shared: Arc<Shared>) {
+    loop {
+        sleep(TICK_EVERY).await;
+        shared.tick();
+    }
 }
 
 async fn follow_snapshots(shared: Arc<Shared>, portal: Portal, mut backoff: Backoff) {
@@ -121,7 +132,6 @@ async fn send_reports(shared: Arc<Shared>, portal: Portal, mut backoff: Backoff)
     loop {
         // A waiting request is reported at once.
         let _ = timeout(REPORT_EVERY, shared.report_due.notified()).await;
-        shared.tick();
         match send_report(&shared, &portal).await {
             Ok(()) => {
                 backoff.succeed("the portal gets reports again");

@@ -101,7 +101,8 @@ async fn deliver_at_last(delivery: Delivery<'_>) -> Result<Response<AnswerBody>,
             is_begun = !failure.progress.is_before_begin(),
             "a request got no answer of a replica"
         );
-        let callers = fault.as_ref().and_then(|(fault, max_bytes)| fault.refusal(*max_bytes));
+        let callers =
+            fault.as_ref().and_then(|(fault, max_bytes)| fault.refusal(*max_bytes, failure.is_late));
         let Some(unsent) = failure.request else {
             return Err(give_up(exchange, worker.as_ref(), callers, failure.is_late));
         };
@@ -144,7 +145,7 @@ async fn send(
         };
         return Err(Box::new(Unanswered { failure, exchange, worker: None }));
     };
-    match upstream.send(request, shared.settings.limits.first_byte).await {
+    match upstream.send(request, shared.settings.limits.first_byte, exchange.is_sent()).await {
         Ok((answer, connection)) => Ok(Head { answer, connection, upstream, exchange }),
         Err(failure) => {
             let worker = Some(upstream.worker().clone());

@@ -3,6 +3,7 @@
 //! Each part returns what it has when it is dropped, so a caller that leaves at any moment keeps nothing.
 
 use std::borrow::Cow;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use berth_autoscaling::credit::{Price, Usage as PricedUsage};
@@ -142,10 +143,13 @@ impl Meter {
     }
 }
 
-/// A request at a replica. Its drop counts the use so far, and says nothing about the replica.
+/// A request at a replica. Its drop counts the use so far, and says nothing about the replica. Before the request is sent
+/// there is no use.
 pub struct Exchange {
     /// Absent after the end.
     parts: Option<(Place, Admission)>,
+    /// The request is on its way on a connection.
+    is_sent: AtomicBool,
     meter: Meter,
     metered: Option<Metered>,
     began_ms: u64,
@@ -160,6 +164,7 @@ impl Exchange {
     pub fn new(place: Place, admission: Admission, metered: Option<Metered>) -> Self {
         Self {
             parts: Some((place, admission)),
+            is_sent: AtomicBool::new(false),
             // A caller that leaves before the answer has used its prompt.
             meter: metered.as_ref().map_or(Meter::Unmetered, Meter::stream),
             metered,
@@ -174,6 +179,11 @@ impl Exchange {
     /// The replica, before the end.
     pub fn replica(&self) -> Option<ReplicaId> {
         self.parts.as_ref().map(|(place, _)| place.replica())
+    }
+
+    /// The mark for a request that is sent on a connection.
+    pub const fn is_sent(&self) -> &AtomicBool {
+        &self.is_sent
     }
 
     /// Ends a try that no replica began, and returns the admission for the next one.
@@ -285,7 +295,11 @@ fn bucket(millis: u64) -> usize {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.finish(Outcome::Abandoned, false);
+        if *self.is_sent.get_mut() {
+            self.finish(Outcome::Abandoned, false);
+        } else if let Some((place, _admission)) = self.parts.take() {
+            place.finish(Outcome::Abandoned);
+        }
     }
 }
 

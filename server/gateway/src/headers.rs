@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use http::header::{
     ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION,
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue,
-    ORIGIN, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VARY,
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, FORWARDED, HOST, HeaderName,
+    HeaderValue, ORIGIN, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VARY,
 };
 use http::{HeaderMap, Method, Uri};
 
@@ -17,6 +17,13 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// The headers in which a caller can send its key.
 const KEY_HEADERS: [HeaderName; 2] = [AUTHORIZATION, API_KEY];
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// The other words of proxies about the sender and its own address.
+const WORDS_OF_PROXIES: [HeaderName; 4] = [
+    FORWARDED,
+    HeaderName::from_static("x-real-ip"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-forwarded-host"),
+];
 /// The name of a conversation, whose requests go to one replica.
 pub const SESSION: HeaderName = HeaderName::from_static("x-session-id");
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -73,6 +80,12 @@ pub fn host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> &'r str {
     authority.or_else(named).unwrap_or_default()
 }
 
+/// The sender in the word of the proxy that sent the request: the last address is its own.
+pub fn last_sender(headers: &HeaderMap) -> Option<IpAddr> {
+    let line = headers.get_all(FORWARDED_FOR).iter().next_back()?.to_str().ok()?;
+    line.rsplit(',').next()?.trim().parse().ok()
+}
+
 /// The name of a conversation.
 pub fn session(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(SESSION)?.as_bytes();
@@ -122,12 +135,29 @@ fn remove_keys(headers: &mut HeaderMap) {
     }
 }
 
+/// Joins the lines of cookies: HTTP/2 may have several, and many programs read the only one of HTTP/1.1.
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let lines: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(joined) = HeaderValue::from_bytes(&lines.join(b"; ".as_slice())) {
+        headers.insert(COOKIE, joined);
+    }
+}
+
 /// Prepares the headers of a request for a replica. `host` is that of the caller.
 pub fn prepare_request(headers: &mut HeaderMap, host: &str, sender: &Sender<'_>, is_upgrade: bool) {
     remove_hop(headers, is_upgrade);
     headers.remove(EXPECT);
     headers.remove(CONTENT_LENGTH);
     remove_keys(headers);
+    join_cookies(headers);
+    if !sender.is_proxy {
+        for name in &WORDS_OF_PROXIES {
+            headers.remove(name);
+        }
+    }
     // A proxy can add its own line below those of the caller. The last address is the one to trust.
     let lines = headers.get_all(FORWARDED_FOR).iter().filter(|_| sender.is_proxy);
     let earlier: Vec<&str> = lines.filter_map(|line| line.to_str().ok()).collect();
@@ -230,6 +260,10 @@ mod tests {
             ("authorization", "Bearer sk-berth-a"),
             ("x-api-key", "sk-berth-b"),
             ("x-forwarded-for", "203.0.113.9"),
+            ("forwarded", "for=203.0.113.9"),
+            ("x-real-ip", "203.0.113.9"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "bank.example.org"),
             ("connection", "close, X-Private"),
             ("x-private", "1"),
             ("te", "trailers"),
@@ -250,9 +284,40 @@ mod tests {
         ]);
         assert_eq!(headers, expected);
         sender.is_proxy = true;
-        let mut headers = map(&[("x-forwarded-for", "203.0.113.9")]);
+        let mut headers = map(&[("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "https")]);
         prepare_request(&mut headers, "", &sender, false);
         assert_eq!(headers[FORWARDED_FOR], "203.0.113.9, 192.0.2.1");
+        assert_eq!(headers["x-forwarded-proto"], "https", "the word of a trusted proxy");
+    }
+
+    #[test]
+    fn the_sender_before_a_proxy_is_the_last_one_that_it_names() {
+        for (pairs, expected) in [
+            (vec![], None),
+            (vec![("x-forwarded-for", "198.51.100.7, 203.0.113.9")], Some("203.0.113.9")),
+            (
+                vec![("x-forwarded-for", "198.51.100.7"), ("x-forwarded-for", "2001:db8::1")],
+                Some("2001:db8::1"),
+            ),
+            (vec![("x-forwarded-for", "unknown")], None),
+        ] {
+            let expected: Option<IpAddr> = expected.map(|address| address.parse().unwrap());
+            assert_eq!(last_sender(&map(&pairs)), expected, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn a_replica_gets_all_cookies_in_one_line() {
+        for (lines, expected) in [
+            (vec![], vec![]),
+            (vec![("cookie", "a=1; b=2")], vec!["a=1; b=2"]),
+            (vec![("cookie", "a=1"), ("cookie", "b=2"), ("cookie", "c=3")], vec!["a=1; b=2; c=3"]),
+        ] {
+            let mut headers = map(&lines);
+            join_cookies(&mut headers);
+            let seen: Vec<&HeaderValue> = headers.get_all(COOKIE).iter().collect();
+            assert_eq!(seen, expected, "{lines:?}");
+        }
     }
 
     #[test]

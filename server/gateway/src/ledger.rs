@@ -106,12 +106,15 @@ impl Inner {
         self.store(entries.into_iter().map(Record::Credit).collect()).map(|()| is_urgent)
     }
 
-    /// Tries the waiting requests again. Returns those that wait no longer.
-    fn retry_waiting(&mut self) -> Vec<(Waiting, HoldAnswer)> {
+    /// Tries the waiting requests of a payer again: a message about its block changes no answer for others. Returns those
+    /// that wait no longer.
+    fn retry_waiting(&mut self, payer: Payer) -> Vec<(Waiting, HoldAnswer)> {
         let Some(borrower) = self.books.borrower() else { return Vec::new() };
         let now = wall();
         let mut ready = Vec::new();
-        for waiting in std::mem::take(&mut self.waiting) {
+        let is_own = |waiting: &mut Waiting| waiting.payer == payer;
+        let own: Vec<Waiting> = self.waiting.extract_if(.., is_own).collect();
+        for waiting in own {
             match borrower.hold(waiting.request, waiting.payer, waiting.worst, now) {
                 HoldAnswer::Waits => self.waiting.push(waiting),
                 answer => ready.push((waiting, answer)),
@@ -279,19 +282,22 @@ impl Ledger {
         if inner.store_credit().is_ok() { messages } else { Vec::new() }
     }
 
-    /// Applies messages of the portal. All waiting requests are tried again after each of them. Returns true if one ends
-    /// a block, which is news for the portal.
+    /// Applies messages of the portal. The waiting requests of its payer are tried again after each of them. Returns true
+    /// if one ends a block, which is news for the portal.
     pub fn receive(&self, messages: &[ToGateway]) -> bool {
         let mut inner = self.lock();
         let mut ready = Vec::new();
         let mut has_news = false;
         for message in messages {
             let now = wall();
+            let mut payer = None;
             if let Some(borrower) = inner.books.borrower() {
+                // A refused ask is forgotten with its payer.
+                payer = borrower.payer(message.block());
                 has_news |= borrower.receive(message, now);
             }
-            if !matches!(message, ToGateway::Noted(_)) {
-                ready.extend(inner.retry_waiting());
+            if let Some(payer) = payer.filter(|_| !matches!(message, ToGateway::Noted(_))) {
+                ready.extend(inner.retry_waiting(payer));
             }
         }
         let stored = inner.store_credit();

@@ -24,6 +24,7 @@ mod proxy;
 mod service;
 pub mod settings;
 mod shared;
+mod shares;
 pub mod tls;
 mod trust;
 mod unread;

@@ -64,7 +64,7 @@ struct LimitArgs {
     #[arg(long, env = "BERTH_GATEWAY_TRUSTED_PROXIES", value_delimiter = ',')]
     trusted_proxies: Vec<IpNet>,
     /// The memory for the bodies of requests in MiB.
-    #[arg(long, env = "BERTH_GATEWAY_BODY_MIB", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
+    #[arg(long, env = "BERTH_GATEWAY_BODY_MIB", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(256..=1_048_576))]
     body_mib: u32,
 }
 

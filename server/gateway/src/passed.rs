@@ -120,7 +120,7 @@ impl PassedAnswer {
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<AnswerFrame>> {
         while !self.is_ended {
             if self.is_over() {
-                self.break_off("the time of the caller is over");
+                self.break_off("the time of the caller is over", false);
                 break;
             }
             match self.poll_body(cx) {
@@ -131,7 +131,7 @@ impl PassedAnswer {
                     }
                 }
                 Poll::Ready(None) => self.finish(),
-                Poll::Ready(Some(Err(_))) => self.break_off("the replica broke off its answer"),
+                Poll::Ready(Some(Err(_))) => self.break_off("the replica broke off its answer", false),
                 Poll::Pending => {
                     if let Some(parts) = self.merged.remove() {
                         return Poll::Ready(Some(Ok(Frame::data(parts))));
@@ -163,7 +163,7 @@ impl PassedAnswer {
         ready!(self.end.as_mut().poll(cx));
         let end = self.last + self.idle;
         if end <= Instant::now() {
-            self.break_off("the replica stopped in its answer");
+            self.break_off("the replica stopped in its answer", true);
         } else {
             self.end.as_mut().reset(first(end, self.deadline));
         }
@@ -216,11 +216,11 @@ impl PassedAnswer {
     }
 
     /// Ends the answer after a fault: a stream of events by a last event, a call of gRPC by its status, any other by the
-    /// end of its connection.
-    fn break_off(&mut self, reason: &'static str) {
+    /// end of its connection. `is_late` says that the replica was silent.
+    fn break_off(&mut self, reason: &'static str, is_late: bool) {
         self.is_ended = true;
         self.connection = None;
-        let refusal = self.fault.as_ref().and_then(|fault| fault.refusal(0));
+        let refusal = self.fault.as_ref().and_then(|fault| fault.refusal(0, is_late));
         let status = match &refusal {
             _ if self.is_over() => DEADLINE_EXCEEDED,
             Some(Refusal::BodyTooLarge { .. }) => RESOURCE_EXHAUSTED,

@@ -22,7 +22,8 @@ pub struct ConnectionPlace {
     address: Option<IpAddr>,
 }
 
-fn network(peer: IpAddr) -> IpAddr {
+/// The address of a peer, or its network of IPv6.
+pub fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
         address @ IpAddr::V4(_) => address,

@@ -1,5 +1,7 @@
 //! A request from its head to the head of its answer.
 
+use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -29,6 +31,7 @@ use crate::headers::{self, Secret, Sender};
 use crate::metrics;
 use crate::service::{Demand, ServiceState};
 use crate::shared::Shared;
+use crate::shares::Owner;
 use crate::view::View;
 
 /// The Retry-After of a gateway without a snapshot or without room, in seconds.
@@ -83,10 +86,6 @@ async fn answer(
     {
         return own(shared, path);
     }
-    let Ok(_room) = shared.requests.clone().try_acquire_owned() else {
-        let full = Refusal::Gateway { lack: Lack::Room, retry_after_s: RETRY_AFTER_S };
-        return refused(shared, &full, id, form);
-    };
     match route(shared, &view, (caller, terms), request, (id, &mut form)).await {
         Ok(answer) => answer,
         Err(refusal) => refused(shared, &refusal, id, form),
@@ -118,7 +117,15 @@ struct Asked<'a> {
     caller: &'a Caller,
     terms: Terms,
     key: Option<&'a Key>,
+    owner: Owner,
     id: &'a str,
+}
+
+/// The address of the sender, before a trusted proxy.
+fn sender(shared: &Shared, caller: &Caller, headers: &HeaderMap) -> IpAddr {
+    let is_proxy = shared.settings.limits.is_proxy(caller.address);
+    let named = is_proxy.then(|| headers::last_sender(headers)).flatten();
+    named.unwrap_or(caller.address)
 }
 
 /// Finds the service of a request, and passes the request to it.
@@ -135,9 +142,13 @@ async fn route(
         Secret::Key(secret) => Some(view.routes.key(secret, wall())?),
         Secret::Absent | Secret::Foreign => None,
     };
+    let owner = Owner::new(key.map(|key| key.org), sender(shared, caller, request.headers()));
+    let Some(_room) = shared.requests.find(owner, 1) else {
+        return Err(Refusal::Gateway { lack: Lack::Room, retry_after_s: RETRY_AFTER_S });
+    };
     let path = request.uri().path().to_owned();
     let target = view.routes.target(headers::host(request.uri(), request.headers()), &path, key);
-    let asked = Asked { shared, view, caller, terms, key, id };
+    let asked = Asked { shared, view, caller, terms, key, owner, id };
     let answered = match target {
         Err(refusal) => Err(refusal),
         Ok(Target::Model(endpoint)) => asked.infer(request, endpoint, None).await,
@@ -177,8 +188,9 @@ impl Asked<'_> {
             None => self.view.routes.body_limit(self.key)?,
         };
         let limits = &self.shared.settings.limits;
-        let WholeBody { bytes, room } = read_whole(body, max_bytes, &self.shared.memory, limits.body).await?;
-        let asked = read_request(endpoint, &bytes).await?;
+        let memory = (&self.shared.memory, self.owner);
+        let WholeBody { bytes, room } = read_whole(body, max_bytes, memory, limits.body).await?;
+        let (asked, sent) = read_request(endpoint, &bytes).await?;
         let (service, path) = match own {
             Some((service, path)) => {
                 check_model(service, &asked.model, self.key)?;
@@ -189,10 +201,6 @@ impl Asked<'_> {
         check_body(service, bytes.len() as u64)?;
         let context = service.models.iter().find(|model| model.name.as_str() == asked.model);
         let worst = asked.worst(context.map_or(0, |model| model.context_tokens));
-        let sent = match asked.with_usage(&bytes) {
-            std::borrow::Cow::Borrowed(_) => bytes.clone(),
-            std::borrow::Cow::Owned(changed) => Bytes::from(changed),
-        };
         let metered = Metered {
             worst,
             body_bytes: asked.body_bytes,
@@ -230,9 +238,7 @@ impl Asked<'_> {
         if service.protocol == Protocol::OpenAi && !self.may_pass_unmetered(service) {
             return Err(Refusal::UnknownAddress);
         }
-        let is_upgrade = service.protocol == Protocol::Http
-            && request.version() == Version::HTTP_11
-            && headers::is_upgrade(request.headers());
+        let is_upgrade = request.version() == Version::HTTP_11 && headers::is_upgrade(request.headers());
         let upgrade = is_upgrade.then(|| hyper::upgrade::on(&mut request));
         let (head, body) = request.into_parts();
         let limits = &self.shared.settings.limits;
@@ -267,15 +273,19 @@ impl Asked<'_> {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return Err(Refusal::Method { allowed: "GET" });
         }
-        let names = self.view.routes.models(self.key);
+        let names: Vec<&str> = match own {
+            None => self.view.routes.models(self.key).into_iter().collect(),
+            // Its address has the models of a public service for the keys of others too.
+            Some(service) => {
+                let names = service.models.iter().map(|model| model.name.as_str());
+                names.filter(|name| check_model(service, name, self.key).is_ok()).collect()
+            }
+        };
         if names.is_empty() && self.key.is_none() {
             return Err(Refusal::KeyRequired);
         }
-        let is_own = |name: &str| {
-            own.is_none_or(|service| service.models.iter().any(|model| model.name.as_str() == name))
-        };
-        let listed = names.into_iter().filter(|name| is_own(name));
-        let list: Vec<Value> = listed
+        let list: Vec<Value> = names
+            .into_iter()
             .map(|name| json!({"id": name, "object": "model", "created": 0, "owned_by": "berth"}))
             .collect();
         Ok(answers::json(&json!({"object": "list", "data": list})))
@@ -348,14 +358,22 @@ impl Asked<'_> {
     }
 }
 
-/// Reads a request of the OpenAI interface. A long one is read beside the other requests.
-async fn read_request(endpoint: Endpoint, bytes: &Bytes) -> Result<InferenceRequest, Refusal> {
+/// Reads a request of the OpenAI interface. Returns it with its body for the replica. A long one is read beside the other
+/// requests.
+async fn read_request(endpoint: Endpoint, bytes: &Bytes) -> Result<(InferenceRequest, Bytes), Refusal> {
+    let read = move |bytes: &Bytes| -> Result<(InferenceRequest, Bytes), Refusal> {
+        let asked = InferenceRequest::read(endpoint, bytes)?;
+        let sent = match asked.with_usage(bytes) {
+            Cow::Borrowed(_) => bytes.clone(),
+            Cow::Owned(changed) => Bytes::from(changed),
+        };
+        Ok((asked, sent))
+    };
     if bytes.len() <= SHORT_BYTES {
-        return InferenceRequest::read(endpoint, bytes);
+        return read(bytes);
     }
     let bytes = bytes.clone();
-    let read = tokio::task::spawn_blocking(move || InferenceRequest::read(endpoint, &bytes)).await;
-    read.unwrap_or(Err(Refusal::BodyBroken))
+    tokio::task::spawn_blocking(move || read(&bytes)).await.unwrap_or(Err(Refusal::BodyBroken))
 }
 
 fn millis(duration: Duration) -> u64 {

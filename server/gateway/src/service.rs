@@ -356,6 +356,10 @@ impl Drop for Turn {
         let mut inner = self.service.lock();
         inner.waiters.remove(&self.ticket);
         if inner.queue.cancel(self.ticket) {
+            // Nobody waits for a replica any more, so a later one says nothing about the time of a wake.
+            if inner.queue.is_empty() && !inner.has_replica {
+                inner.wakes.fail_wake();
+            }
             return;
         }
         // It had its place at this moment.

@@ -80,13 +80,15 @@ pub struct Limits {
     /// Connections of one address, or of one network of IPv6. This host and trusted proxies have no limit of their own.
     pub connections_per_address: usize,
     pub proxies: Vec<IpNet>,
-    /// Requests at the same time.
+    /// Requests at the same time, until the heads of their answers. An organization, or an address without a key, has at
+    /// most as many as are free beside it.
     pub requests: usize,
-    /// Bytes of all bodies in memory.
+    /// Bytes of all bodies in memory, with the same rule.
     pub body_bytes: usize,
     /// The longest wait for the head of a request.
     pub head: Duration,
-    /// The longest wait for the next part of the body of a request.
+    /// The longest wait for the next part of the body of a request. A body that is read as a whole has this time in all,
+    /// and more for its bytes.
     pub body: Duration,
     /// The longest wait of a request for a replica.
     pub wait: Duration,

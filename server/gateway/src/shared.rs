@@ -9,7 +9,7 @@ use berth_serving::rates::Rates;
 use berth_serving::reports::{MAX_DRAINED, MAX_LOADS, ServiceLoad};
 use berth_serving::snapshot::{ReplicaId, Snapshot};
 use berth_types::ids::ServiceId;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 
 use crate::bodies::BodyMemory;
 use crate::clock::now_ms;
@@ -17,6 +17,7 @@ use crate::journal::put;
 use crate::ledger::Ledger;
 use crate::service::ServiceState;
 use crate::settings::Settings;
+use crate::shares::Shares;
 use crate::view::View;
 
 /// The file of the last snapshot.
@@ -41,8 +42,8 @@ pub struct Shared {
     pub ledger: Arc<Ledger>,
     pub rates: Arc<Mutex<Rates>>,
     pub memory: BodyMemory,
-    /// The places for requests.
-    pub requests: Arc<Semaphore>,
+    /// The places for requests until the heads of their answers.
+    pub requests: Arc<Shares>,
     pub counters: Counters,
     /// A report is due at once.
     pub report_due: Arc<Notify>,
@@ -66,7 +67,7 @@ impl Shared {
             ledger,
             rates: Arc::default(),
             memory: BodyMemory::new(settings.limits.body_bytes),
-            requests: Arc::new(Semaphore::new(settings.limits.requests.min(Semaphore::MAX_PERMITS))),
+            requests: Shares::new(settings.limits.requests),
             counters: Counters::default(),
             report_due: Arc::default(),
             view: RwLock::default(),

@@ -11,6 +11,7 @@ mod worker;
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -126,7 +127,8 @@ impl Upstream {
         &self.worker
     }
 
-    /// Sends a request, on a kept connection or on a new one, and waits for the head of the answer.
+    /// Sends a request, on a kept connection or on a new one, and waits for the head of the answer. `is_sent` is true while
+    /// the request is on a connection.
     ///
     /// # Errors
     /// No answer came in time.
@@ -134,10 +136,11 @@ impl Upstream {
         &self,
         request: Request<RequestBody>,
         longest: Duration,
+        is_sent: &AtomicBool,
     ) -> Result<(Response<Incoming>, Connection), Failure> {
         match self.protocol {
-            ReplicaProtocol::Http1 => self.send_http1(request, longest).await,
-            ReplicaProtocol::Http2 => self.send_http2(request, longest).await,
+            ReplicaProtocol::Http1 => self.send_http1(request, longest, is_sent).await,
+            ReplicaProtocol::Http2 => self.send_http2(request, longest, is_sent).await,
         }
     }
 
@@ -145,17 +148,18 @@ impl Upstream {
         &self,
         mut request: Request<RequestBody>,
         longest: Duration,
+        is_sent: &AtomicBool,
     ) -> Result<(Response<Incoming>, Connection), Failure> {
         let whole = |(answer, connection)| (answer, Connection::Http1(connection));
         while let Some(connection) = self.find_idle() {
-            match connection.exchange(request, longest).await {
+            match connection.exchange(request, longest, is_sent).await {
                 // The replica has closed the connection meanwhile.
                 Err(Failure { request: Some(unsent), .. }) => request = *unsent,
                 answered => return answered.map(whole),
             }
         }
         match self.connect().await {
-            Ok(connection) => connection.exchange(request, longest).await.map(whole),
+            Ok(connection) => connection.exchange(request, longest, is_sent).await.map(whole),
             Err((progress, reason)) => {
                 Err(Failure { progress, is_late: false, reason, request: Some(Box::new(request)) })
             }

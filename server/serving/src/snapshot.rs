@@ -173,7 +173,7 @@ pub struct Replica {
     pub token: ReplicaToken,
     /// The milliseconds since its readiness, at the time of the snapshot.
     pub ready_for_ms: u64,
-    /// The requests that it takes at the same time.
+    /// The requests that each gateway sends to it at the same time.
     pub concurrency: u32,
     /// A draining replica gets no new request.
     pub draining: bool,

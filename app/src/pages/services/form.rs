@@ -326,7 +326,7 @@ pub fn ReplicaSection(form: RevisionForm, call: Call) -> impl IntoView {
                     id="concurrency"
                     unit="requests"
                     value=form.concurrency
-                    hint="Further requests wait at the gateway."
+                    hint="From each gateway. Further requests wait there."
                     error=call.field("/concurrency")
                 />
             </div>

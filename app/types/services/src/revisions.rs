@@ -105,7 +105,7 @@ pub struct NewRevision {
     #[serde(default = "default_ready_within_s")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 86_400)))]
     pub ready_within_s: u32,
-    /// The requests that a replica takes at the same time, 1 to 10000; 8 when absent.
+    /// The requests that each gateway sends to a replica at the same time, 1 to 10000; 8 when absent.
     #[serde(default = "default_concurrency")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
     pub concurrency: u32,

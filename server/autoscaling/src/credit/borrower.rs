@@ -68,7 +68,8 @@ impl BorrowerTerms {
 pub enum HoldAnswer {
     /// The worst case is held.
     Held,
-    /// A block is asked for. The gateway tries all waiting requests again before it reads the next message.
+    /// A block is asked for. After a message about a block the gateway tries the waiting requests of its payer again, before
+    /// it reads the next message.
     Waits,
     /// The budget has no room.
     Exhausted,
@@ -182,6 +183,12 @@ impl Borrower {
         !self.blocks.0.is_empty()
     }
 
+    /// The payer of a block or an ask; `None` for one that the gateway does not have.
+    pub fn payer(&self, block: BlockId) -> Option<Payer> {
+        let is_own = (block.gateway, block.life) == (self.gateway, self.life);
+        self.blocks.0.get(&block.number).filter(|_| is_own).map(|own| own.ask.payer)
+    }
+
     /// Begins after the replay of a journal: the requests of the last start ended with it, so their holds are free.
     pub fn restart(&mut self) {
         self.holds.clear();
@@ -255,7 +262,9 @@ impl Borrower {
     }
 
     fn is_refused(&self, payer: Payer, nanos: u64, now: Timestamp) -> bool {
-        self.refusals.get(&payer).is_some_and(|(until, least)| now < *until && nanos >= *least)
+        let Some((until, least)) = self.refusals.get(&payer) else { return false };
+        // After a step back of the clock the end is far away.
+        now < *until && *until <= now.plus_seconds(REFUSAL_S) && nanos >= *least
     }
 
     /// Asks for a block on behalf of a request that waits.

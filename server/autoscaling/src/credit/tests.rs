@@ -104,6 +104,21 @@ fn budgets_begin_again_with_their_periods() {
 }
 
 #[test]
+fn a_refusal_ends_after_a_step_back_of_the_clock() {
+    let terms = BorrowerTerms { requests_a_block: 1, low_requests: 0, most_requests_a_block: 0 };
+    let mut borrower = Borrower::new(GatewayId(1), 1, terms);
+    let late = second(3_600);
+    assert_eq!(borrower.hold(1, payer(1), 5, late), HoldAnswer::Waits);
+    let block = BlockId { gateway: GatewayId(1), life: 1, number: 0 };
+    assert_eq!(borrower.payer(block), Some(payer(1)));
+    assert_eq!(borrower.payer(BlockId { life: 2, ..block }), None, "another gateway has it");
+    borrower.receive(&ToGateway::Grant { block, size: 0, until: late }, late);
+    assert_eq!(borrower.payer(block), None, "a refused ask is forgotten");
+    assert_eq!(borrower.hold(1, payer(1), 5, late), HoldAnswer::Exhausted);
+    assert_eq!(borrower.hold(1, payer(1), 5, second(0)), HoldAnswer::Waits);
+}
+
+#[test]
 fn a_block_ends_with_its_day() {
     let mut lender = lender(None);
     let answer = lender.receive(&ask(1, 1, 1, 5), second(86_390));

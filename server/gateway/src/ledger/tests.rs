@@ -108,6 +108,26 @@ async fn a_request_that_waits_under_a_former_number_is_refused_at_once() {
 }
 
 #[tokio::test]
+async fn each_payer_is_answered_by_the_messages_about_its_own_blocks() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lender = lender(1_000);
+    let other = Payer { key: KeyId(8), ..PAYER };
+    lender.set_budget(Account::Key(other.key), Period::InAll, Some(1_000));
+    let ledger = Ledger::open(dir.path()).unwrap();
+    ledger.open_credit(3).unwrap();
+    let (held, waits) = ledger.begin(PAYER, 10).unwrap();
+    let (of_other, waits_of_other) = ledger.begin(other, 10).unwrap();
+    let [first, second]: [_; 2] = ledger.messages().try_into().unwrap();
+    ledger.receive(&lender.receive(&first, wall()).messages);
+    assert_eq!(waits.unwrap().await, Ok(Ok(())));
+    assert!(ledger.is_awaited(), "the other payer has no answer yet");
+    ledger.receive(&lender.receive(&second, wall()).messages);
+    assert_eq!(waits_of_other.unwrap().await, Ok(Ok(())));
+    assert!(!ledger.is_awaited());
+    drop((held, of_other));
+}
+
+#[tokio::test]
 async fn a_budget_without_room_refuses_and_a_hold_that_is_dropped_returns() {
     let dir = tempfile::tempdir().unwrap();
     let mut lender = lender(10);

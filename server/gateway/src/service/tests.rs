@@ -110,6 +110,27 @@ async fn a_request_waits_for_a_wake_until_its_deadline() {
 }
 
 #[tokio::test]
+async fn a_wake_that_nobody_waits_for_any_more_has_no_time() {
+    let state = state(Vec::new());
+    let waiting = || waits(state.enter(demand(60_000)).unwrap());
+    let retry_after_s = || match state.no_replica() {
+        Refusal::WaitedTooLong { retry_after_s } => retry_after_s,
+        other => panic!("{other:?}"),
+    };
+    drop(waiting());
+    state.update(&service(vec![replica(1, 1)]));
+    state.update(&service(Vec::new()));
+    let turn = waiting();
+    assert_eq!(retry_after_s(), 30, "the time of no wake is known");
+    state.update(&service(vec![replica(1, 1)]));
+    drop(turn);
+    state.update(&service(Vec::new()));
+    let turn = waiting();
+    assert_eq!(retry_after_s(), 1, "the last wake took a moment");
+    drop(turn);
+}
+
+#[tokio::test]
 async fn the_end_of_a_service_ends_its_waits() {
     let state = state(Vec::new());
     let turn = waits(state.enter(demand(60_000)).unwrap());

@@ -4,11 +4,13 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use berth_serving::retries::Progress;
-use http::{Request, Response};
+use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
+use http::{Method, Request, Response};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -79,12 +81,15 @@ impl Http1Connection {
     /// No answer came in time.
     pub(super) async fn exchange(
         mut self,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
         longest: Duration,
+        is_sent: &AtomicBool,
     ) -> Result<(Response<Incoming>, Self), Failure> {
+        state_length(&mut request);
         if !matches!(request.body(), RequestBody::Whole(_)) {
             self.detach();
         }
+        is_sent.store(true, Ordering::Relaxed);
         let mut answer = pin!(self.sender.try_send_request(request));
         let answered = poll_fn(|cx| {
             self.advance(cx);
@@ -94,6 +99,7 @@ impl Http1Connection {
             Ok(Ok(answer)) => Ok((answer, self)),
             Ok(Err(mut error)) => {
                 let request = error.take_message().map(Box::new);
+                is_sent.store(request.is_none(), Ordering::Relaxed);
                 let progress = if request.is_some() { Progress::NotBegun } else { Progress::Sent };
                 Err(Failure { progress, is_late: false, reason: error.error().to_string(), request })
             }
@@ -118,5 +124,67 @@ impl Http1Connection {
         }
         self.advance(cx);
         Pin::new(body).poll_frame(if self.transfer.is_some() { &mut quiet } else { cx })
+    }
+}
+
+/// States the length of a body in two cases that the library leaves out: an empty body, for which some servers need it,
+/// and a body of unknown length, which it drops for some methods.
+fn state_length<B: Body>(request: &mut Request<B>) {
+    let length = request.body().size_hint().exact();
+    let has_content = matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH);
+    let headers = request.headers_mut();
+    match length {
+        Some(0) if has_content => {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        None => {
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        Some(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::body::SizeHint;
+
+    use super::*;
+
+    /// A body that knows its length alone.
+    struct Length(Option<u64>);
+
+    impl Body for Length {
+        type Data = Bytes;
+        type Error = std::io::Error;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+            Poll::Ready(None)
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            self.0.map(SizeHint::with_exact).unwrap_or_default()
+        }
+    }
+
+    #[test]
+    fn an_empty_body_states_its_length_and_an_unknown_one_its_form() {
+        for (method, length, expected) in [
+            (Method::POST, Some(0), (Some("0"), None)),
+            (Method::PATCH, Some(0), (Some("0"), None)),
+            (Method::GET, Some(0), (None, None)),
+            (Method::POST, Some(5), (None, None)),
+            (Method::GET, None, (None, Some("chunked"))),
+            (Method::POST, None, (None, Some("chunked"))),
+        ] {
+            let mut request = Request::new(Length(length));
+            *request.method_mut() = method.clone();
+            state_length(&mut request);
+            let text =
+                |name: http::HeaderName| request.headers().get(name).map(|value| value.to_str().unwrap());
+            assert_eq!((text(CONTENT_LENGTH), text(TRANSFER_ENCODING)), expected, "{method} {length:?}");
+        }
     }
 }

@@ -3,12 +3,12 @@
 use std::error::Error;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use berth_serving::retries::Progress;
-use http::header::{HOST, HeaderValue, TE};
+use http::header::{HOST, HeaderValue, TE, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri, Version};
@@ -189,9 +189,10 @@ impl Upstream {
         &self,
         mut request: Request<RequestBody>,
         longest: Duration,
+        is_sent: &AtomicBool,
     ) -> Result<(Response<Incoming>, Connection), Failure> {
         if let Some(opened) = self.lines.find() {
-            match self.exchange_on(opened, request, longest).await {
+            match self.exchange_on(opened, request, (longest, is_sent)).await {
                 // The replica closes the connection, but may take the request on another one.
                 Err((Failure { request: Some(unsent), .. }, true)) => request = *unsent,
                 answer => return answer.map_err(|(failure, _)| failure),
@@ -199,7 +200,7 @@ impl Upstream {
         }
         match timeout(OPEN_TIMEOUT, self.open_line()).await {
             Ok(Ok(opened)) => {
-                self.exchange_on(opened, request, longest).await.map_err(|(failure, _)| failure)
+                self.exchange_on(opened, request, (longest, is_sent)).await.map_err(|(failure, _)| failure)
             }
             Ok(Err((progress, reason))) => {
                 Err(Failure { progress, is_late: false, reason, request: Some(Box::new(request)) })
@@ -218,10 +219,14 @@ impl Upstream {
         &self,
         opened: Opened,
         request: Request<RequestBody>,
-        longest: Duration,
+        (longest, is_sent): (Duration, &AtomicBool),
     ) -> Result<(Response<Incoming>, Connection), (Failure, bool)> {
         let used = opened.1.line.clone();
+        is_sent.store(true, Ordering::Relaxed);
         let answer = exchange(opened, request, longest).await;
+        if let Err((Failure { request: Some(_), .. }, _)) = &answer {
+            is_sent.store(false, Ordering::Relaxed);
+        }
         if let Err((_, true)) = &answer {
             self.lines.leave(&used);
         }
@@ -336,6 +341,8 @@ fn to_http2(head: &Parts, body: KeptBody) -> Request<KeptBody> {
     *request.version_mut() = Version::HTTP_2;
     *request.headers_mut() = head.headers.clone();
     request.headers_mut().remove(HOST);
+    // An earlier try by HTTP/1.1 may have added it.
+    request.headers_mut().remove(TRANSFER_ENCODING);
     request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
     request
 }
@@ -354,7 +361,8 @@ mod tests {
             ("", "http://replica/a?b=c"),
             ("a b", "http://replica/a?b=c"),
         ] {
-            let request = Request::post("/a?b=c").header(HOST, host).header("x-a", "1").body(()).unwrap();
+            let request = Request::post("/a?b=c").header(HOST, host).header("x-a", "1");
+            let request = request.header("transfer-encoding", "chunked").body(()).unwrap();
             let (head, ()) = request.into_parts();
             let sent = to_http2(&head, KeptBody::new(RequestBody::Whole(Bytes::new())));
             assert_eq!(sent.uri().to_string(), expected);

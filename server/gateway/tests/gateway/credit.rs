@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use berth_autoscaling::credit::{Account, KeyId, Period};
+use berth_serving::snapshot::Replica;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -77,6 +79,31 @@ async fn lent_amounts_outlast_the_portal_and_a_restart() {
         stage.portal.uses().iter().map(|row| row.requests).sum::<u64>() == 9
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_leaves_before_its_request_has_a_connection_pays_nothing() {
+    let stage = Stage::new().await;
+    let worker = Worker::start(&stage.authority, 1, &Server::whole(ANSWER)).await;
+    // Its kernel accepts connections, and nobody answers.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let unreached = Replica { address: silent.local_addr().unwrap(), ..worker.replica.clone() };
+    let mut service = chat(vec![unreached]);
+    (service.nano_per_prompt_token, service.nano_per_completion_token) = (100, 100);
+    stage.publish(vec![service.clone()], vec![key(KEY)]).await;
+    let ask = json!({"model": "llama", "max_tokens": 10, "messages": []});
+    let left = tokio::spawn(stage.ask(KEY, &ask).send());
+    let in_flight = async || stage.metric("berth_gateway_in_flight").await;
+    eventually("the choice of the replica", || async { in_flight().await == Some(1.0) }).await;
+    left.abort();
+    eventually("its end", || async { in_flight().await == Some(0.0) }).await;
+    service.revisions[0].replicas = vec![worker.replica];
+    stage.publish(vec![service], vec![key(KEY)]).await;
+    assert_eq!(stage.ask(KEY, &ask).send().await.unwrap().status().as_u16(), 200);
+    eventually("the use in a report", || async { !stage.portal.uses().is_empty() }).await;
+    let uses = stage.portal.uses();
+    let rows: Vec<(u64, u64)> = uses.iter().map(|row| (row.requests, row.token_nanos)).collect();
+    assert_eq!(rows, [(1, 1_000)], "the first one would be in the journal before");
 }
 
 #[tokio::test(flavor = "multi_thread")]

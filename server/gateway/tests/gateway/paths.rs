@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use berth_serving::snapshot::{Address, Key, KeyHash, RateLimits, Revision};
-use berth_types::ids::{InferenceKeyId, NodeId, RevisionId};
+use berth_gateway::settings::Limits;
+use berth_serving::snapshot::{Access, Address, Key, KeyHash, RateLimits, Revision, Service};
+use berth_types::ids::{InferenceKeyId, NodeId, OrgId, RevisionId};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use tokio::net::TcpStream;
 use uuid::Uuid;
 
 use crate::replica::{Authority, Reply, Server, Worker};
-use crate::stage::{KEY, Stage, chat, digits, eventually, key, name};
+use crate::stage::{KEY, Stage, chat, digits, eventually, key, limits, name, read_head};
 
 const ANSWER: &str = r#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7}}"#;
 
@@ -71,12 +72,90 @@ async fn a_model_answers_by_its_name_to_the_keys_of_its_organization() {
     }
     let refused = stage.get("/v1/models").send().await.unwrap();
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(refused.headers()["www-authenticate"], "Bearer");
     let method = stage.get("/v1/chat/completions").bearer_auth(KEY).send().await.unwrap();
     assert_eq!(method.status(), StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(method.headers()["allow"], "POST");
+    let method = stage.client.post(stage.url("/v1/models")).bearer_auth(KEY).send().await.unwrap();
+    assert_eq!(method.headers()["allow"], "GET, HEAD");
     assert_eq!(server.count(), 1, "no refused request reached the replica");
     stage.publish(vec![chat(Vec::new())], Vec::new()).await;
     let revoked = stage.ask(KEY, &ask).send().await.unwrap();
     assert_eq!(revoked.status(), StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_public_service_lists_its_models_for_the_keys_of_others() {
+    let stage = Stage::new().await;
+    let service = Service { access: Access::Public, ..chat(Vec::new()) };
+    let other = Key { org: OrgId::from_uuid(Uuid::from_u128(2)), ..key(KEY) };
+    stage.publish(vec![service], vec![other]).await;
+    for (path, count) in [("/s/kelda/chat/v1/models", 1), ("/v1/models", 0)] {
+        let models = stage.get(path).bearer_auth(KEY).send().await.unwrap();
+        let models: Value = models.json().await.unwrap();
+        assert_eq!(models["data"].as_array().unwrap().len(), count, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_without_a_key_never_have_more_places_than_are_free() {
+    let stage = Stage::with(Limits { requests: 4, ..limits() }).await;
+    let server = Server::whole("1").gated();
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
+    let asked: Vec<_> = (0..2).map(|_| tokio::spawn(stage.get("/s/kelda/digits").send())).collect();
+    eventually("both at the replica", || async { server.count() == 2 }).await;
+    let full = stage.get("/s/kelda/digits").send().await.unwrap();
+    assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(full.headers().contains_key("retry-after"));
+    let full: Value = full.json().await.unwrap();
+    assert_eq!(full["code"], "gateway.full");
+    server.gate.as_ref().unwrap().add_permits(100);
+    for asked in asked {
+        assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(stage.get("/s/kelda/digits").send().await.unwrap().status(), StatusCode::OK, "places return");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_trickles_is_refused() {
+    let stage = Stage::with(Limits { body: Duration::from_millis(300), ..limits() }).await;
+    stage.publish(vec![chat(Vec::new())], vec![key(KEY)]).await;
+    let (mut read, mut write) = TcpStream::connect(stage.at).await.unwrap().into_split();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {KEY}\r\ncontent-length: 1000\r\n\r\n"
+    );
+    write.write_all(head.as_bytes()).await.unwrap();
+    let mut part = [0; 64];
+    let trickled = async {
+        // Each part comes in time.
+        while write.write_all(b"{").await.is_ok() {
+            let answer = tokio::time::timeout(Duration::from_millis(30), read.read(&mut part)).await;
+            if let Ok(Ok(count)) = answer {
+                return String::from_utf8_lossy(&part[..count]).into_owned();
+            }
+        }
+        String::new()
+    };
+    let answer = tokio::time::timeout(Duration::from_secs(10), trickled).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_gets_the_length_of_an_empty_body_and_the_body_of_a_get() {
+    let stage = Stage::new().await;
+    let server = Server::whole("1");
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
+    let empty = stage.client.post(stage.url("/s/kelda/digits")).header("content-length", "0").send().await;
+    assert_eq!(empty.unwrap().status(), StatusCode::OK);
+    assert!(server.seen.lock().unwrap()[0].head.contains("content-length: 0\r\n"));
+    let mut stream = TcpStream::connect(stage.at).await.unwrap();
+    let get =
+        "GET /s/kelda/digits HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\n[1]\r\n0\r\n\r\n";
+    stream.write_all(get.as_bytes()).await.unwrap();
+    assert!(read_head(&mut stream).await.starts_with("http/1.1 200"));
+    assert!(server.seen.lock().unwrap()[1].head.contains("transfer-encoding: chunked\r\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

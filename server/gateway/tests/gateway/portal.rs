@@ -29,8 +29,10 @@ pub struct Portal {
     pub lender: Mutex<Lender>,
     /// The sum of posted charges in nano-units.
     pub posted: AtomicU64,
-    /// The portal answers nothing.
+    /// The portal answers with errors alone.
     pub is_away: AtomicBool,
+    /// The portal answers nothing.
+    pub is_silent: AtomicBool,
 }
 
 impl Portal {
@@ -43,6 +45,7 @@ impl Portal {
             lender: Mutex::new(Lender::new(LenderTerms { life_s: 600, deadline_s: None })),
             posted: AtomicU64::new(0),
             is_away: AtomicBool::new(false),
+            is_silent: AtomicBool::new(false),
         });
         let serving = portal.clone();
         tokio::spawn(async move {
@@ -89,6 +92,9 @@ impl Portal {
             *answer.status_mut() = status;
             answer
         };
+        if self.is_silent.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
         if self.is_away.load(Ordering::Relaxed) {
             return plain(StatusCode::BAD_GATEWAY);
         }

@@ -11,7 +11,8 @@ use berth_serving::snapshot::{
 };
 use berth_types::ids::{InferenceKeyId, RevisionId, ServiceId};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -177,6 +178,18 @@ impl Stage {
         let (at, stop, gateway) = start(settings(&self.portal, &self.data, limits())).await;
         (self.at, self.stop, self.gateway) = (at, Some(stop), gateway);
     }
+}
+
+/// The head of an answer, in lower case.
+pub async fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    let whole = async {
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), whole).await.unwrap();
+    String::from_utf8(head).unwrap().to_ascii_lowercase()
 }
 
 /// Waits until a condition holds.

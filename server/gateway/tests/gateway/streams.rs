@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::replica::{End, Reply, Server, Worker};
-use crate::stage::{KEY, Stage, chat, digits, eventually, key};
+use crate::stage::{KEY, Stage, chat, digits, eventually, key, read_head};
 
 const TEXT: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n";
 const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1}}\n\n";
@@ -113,6 +113,24 @@ async fn another_protocol_passes_both_ways() {
     eventually("its use in a report", || async { !stage.portal.uses().is_empty() }).await;
     let row = stage.portal.uses().remove(0);
     assert_eq!((row.requests, row.first_byte.iter().sum::<u64>()), (1, 0), "it has no first byte");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_without_a_price_passes_other_protocols() {
+    let stage = Stage::new().await;
+    let worker = Worker::start(&stage.authority, 1, &Server::new(|_| Reply::Echo)).await;
+    stage.publish(vec![chat(vec![worker.replica])], vec![key(KEY)]).await;
+    let mut stream = TcpStream::connect(stage.at).await.unwrap();
+    let head = format!(
+        "GET /s/kelda/chat/v1/realtime HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {KEY}\r\nconnection: Upgrade\r\nupgrade: echo\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let answer = read_head(&mut stream).await;
+    assert!(answer.starts_with("http/1.1 101"), "{answer}");
+    stream.write_all(b"one").await.unwrap();
+    let mut echo = [0; 3];
+    stream.read_exact(&mut echo).await.unwrap();
+    assert_eq!(&echo, b"one");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,9 +6,11 @@ use std::time::Duration;
 use berth_gateway::settings::Limits;
 use reqwest::StatusCode;
 use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 use crate::replica::{Reply, Server, Worker};
-use crate::stage::{Stage, digits, eventually, limits};
+use crate::stage::{Stage, digits, eventually, limits, read_head};
 
 const PATH: &str = "/s/kelda/digits";
 
@@ -26,6 +28,43 @@ async fn a_request_wakes_a_sleeping_service() {
     stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
     let answer = asked.await.unwrap().unwrap();
     assert_eq!((answer.status(), answer.text().await.unwrap().as_str()), (StatusCode::OK, "[4]"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_avoids_its_only_replica_goes_on_while_the_portal_is_silent() {
+    let stage = Stage::new().await;
+    let worker = Worker::start(&stage.authority, 1, &Server::whole("1")).await;
+    stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
+    stage.portal.is_silent.store(true, Ordering::Relaxed);
+    worker.status.store(2, Ordering::Relaxed);
+    let asked = tokio::spawn(stage.get(PATH).send());
+    eventually("the request to wait", || async { stage.metric("berth_gateway_waiting").await == Some(1.0) })
+        .await;
+    worker.status.store(0, Ordering::Relaxed);
+    // A report to a silent portal lasts for ten seconds.
+    let answer = tokio::time::timeout(Duration::from_secs(6), asked).await.unwrap().unwrap().unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_waits_for_a_slow_caller_has_no_failure() {
+    let stage = Stage::with(Limits { first_byte: Duration::from_millis(300), ..limits() }).await;
+    let server = Server::whole("1").gated();
+    let worker = Worker::start(&stage.authority, 1, &server).await;
+    stage.publish(vec![digits(vec![worker.replica])], Vec::new()).await;
+    let mut stream = TcpStream::connect(stage.at).await.unwrap();
+    let begin = format!("POST {PATH} HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nabc");
+    stream.write_all(begin.as_bytes()).await.unwrap();
+    assert!(read_head(&mut stream).await.starts_with("http/1.1 408"));
+    let silent = stage.client.post(stage.url(PATH)).body("abc").send().await.unwrap();
+    assert_eq!(silent.status(), StatusCode::GATEWAY_TIMEOUT, "the replica has the whole body");
+    let counts = || {
+        let uses = stage.portal.uses();
+        let requests: u64 = uses.iter().map(|row| row.requests).sum();
+        (requests, uses.iter().map(|row| row.errors).sum::<u64>())
+    };
+    eventually("both in reports", || async { counts().0 == 2 }).await;
+    assert_eq!(counts(), (2, 1), "only the replica without an answer to a whole request has an error");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,16 +34,20 @@ struct Body {
     best_of: Option<u64>,
     prompt: Option<Prompts>,
     messages: Option<Vec<Message>>,
+    /// A template of the caller, which can make any number of tokens from a short body.
+    chat_template: Option<IgnoredAny>,
 }
 
 impl Body {
     /// The most tokens of one completion, if each server keeps such a limit. Servers differ in which field goes first.
     fn max_tokens(&self) -> Option<u64> {
-        let limit = self.max_tokens.max(self.max_completion_tokens);
+        // Some servers know this field alone, and read 0 as no limit.
+        let limit = self.max_tokens.filter(|most| *most > 0)?;
+        let limit = limit.max(self.max_completion_tokens.unwrap_or(0));
         match self.n_predict {
-            None => limit,
+            None => Some(limit),
             // Other servers do not know it.
-            Some(most) => limit.zip(u64::try_from(most).ok()).map(|(one, other)| one.max(other)),
+            Some(most) => u64::try_from(most).ok().map(|most| limit.max(most)),
         }
     }
 }
@@ -176,8 +180,8 @@ pub struct InferenceRequest {
     prompts: u64,
     /// Completions of each prompt.
     completions: u64,
-    /// A message has more than text, so the bytes of the body do not bound its tokens.
-    has_media: bool,
+    /// A message has more than text, or the caller sends a template. So the bytes of the body do not bound its tokens.
+    has_unknown_size: bool,
 }
 
 impl InferenceRequest {
@@ -211,7 +215,8 @@ impl InferenceRequest {
             max_tokens,
             prompts: fields.prompt.map_or(1, |prompts| prompts.0),
             completions,
-            has_media: fields.messages.iter().flatten().any(|message| message.content.0),
+            has_unknown_size: fields.chat_template.is_some()
+                || fields.messages.iter().flatten().any(|message| message.content.0),
         })
     }
 
@@ -223,7 +228,7 @@ impl InferenceRequest {
         }
         let contexts = context_tokens.saturating_mul(self.prompts);
         let by_bytes = self.body_bytes.saturating_add(TEMPLATE_TOKENS);
-        let prompt = if self.has_media { contexts } else { by_bytes.min(contexts) };
+        let prompt = if self.has_unknown_size { contexts } else { by_bytes.min(contexts) };
         let each = self.max_tokens.unwrap_or(context_tokens).min(context_tokens);
         let all = self.prompts.saturating_mul(self.completions);
         Tokens { prompt, completion: each.saturating_mul(all) }
@@ -292,12 +297,18 @@ mod tests {
             (r#""max_tokens":null"#, 4_096),
             (r#""max_tokens":7,"max_completion_tokens":9"#, 9),
             (r#""max_tokens":9000"#, 4_096),
+            (r#""max_completion_tokens":7"#, 4_096),
+            (r#""max_tokens":0"#, 4_096),
+            (r#""max_tokens":0,"max_completion_tokens":7"#, 4_096),
+            (r#""max_tokens":7,"max_completion_tokens":0"#, 7),
+            (r#""max_tokens":7,"max_completion_tokens":null"#, 7),
             (r#""max_tokens":7,"n":3"#, 21),
             (r#""max_tokens":7,"n":3,"best_of":5"#, 35),
             (r#""max_tokens":7,"n":3,"n_cmpl":5"#, 35),
             (r#""max_tokens":7,"n_predict":9"#, 9),
             (r#""max_tokens":9,"n_predict":7"#, 9),
-            (r#""max_completion_tokens":7,"n_predict":9"#, 9),
+            (r#""max_completion_tokens":7,"n_predict":9"#, 4_096),
+            (r#""max_tokens":0,"n_predict":9"#, 4_096),
             (r#""max_tokens":7,"n_predict":0"#, 7),
             (r#""max_tokens":7,"n_predict":-1"#, 4_096),
             (r#""max_tokens":7,"n_predict":9000"#, 4_096),
@@ -330,6 +341,15 @@ mod tests {
         }
         for media in [r#"[{"type":"image\u005furl"}]"#, "[{}]", r#"[{"type":"text"},{"type":"file"}]"#] {
             assert_eq!(prompt(media), 4_096, "{media}");
+        }
+    }
+
+    #[test]
+    fn a_template_of_the_caller_can_fill_the_context() {
+        let prompt = |template: &str| worst(&format!(r#"{{"model":"m","chat_template":{template}}}"#)).prompt;
+        assert!(prompt("null") < 400);
+        for template in [r#""{{ 'a' * 9999 }}""#, r#""""#, "5"] {
+            assert_eq!(prompt(template), 4_096, "{template}");
         }
     }
 
