@@ -1,9 +1,9 @@
 //! The changes of reservations: cancelling, extending, and the decision of the operator.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use berth_placement::calendar::Booking;
-use berth_types::ids::{OrgId, ReservationId};
+use berth_types::ids::{JobId, OrgId, ReservationId};
 use berth_types::ledger::TransferKind;
 use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
@@ -178,6 +178,13 @@ impl Reservations {
         drop(reading);
         self.context.publish(Change::Reservations);
         done?;
+        // The engine has the ends of the runs inside with their claims.
+        let mut conn = self.context.db.read().await?;
+        let held = store::attempts::list_held(&mut conn.tx()).await?;
+        drop(conn);
+        let inside = held.iter().filter(|row| row.reservation_id == Some(id));
+        let jobs: BTreeSet<JobId> = inside.map(|row| row.allocation.job_id).collect();
+        jobs.into_iter().for_each(|job| self.context.publish(Change::JobDevices(job)));
         self.show_reservation(id).await
     }
 

@@ -109,12 +109,13 @@ pub async fn set_adopts_labels(tx: &mut Tx<'_>, node: NodeId, adopts: bool) -> R
     exec!(tx, sql, node, adopts).map(|_| ())
 }
 
-/// Deletes the boards that a node no longer reports. Only for a node without an approval: no job ever ran there. A board
-/// of a removed node stays for the jobs that ran on it.
+/// Deletes the boards that a node without an approval no longer reports. A board of a removed node stays for the jobs
+/// that ran on it, without an approval.
 pub async fn forget_missing_boards(tx: &mut Tx<'_>, node: NodeId) -> Result<(), StoreError> {
     let sql = "DELETE FROM gpus WHERE node_id = $1 AND NOT present AND NOT EXISTS \
                (SELECT 1 FROM allocations a WHERE a.held IN (TRUE, FALSE) AND a.gpu_uuid = gpus.uuid)";
-    exec!(tx, sql, node).map(|_| ())
+    exec!(tx, sql, node)?;
+    exec!(tx, "UPDATE gpus SET awaits_approval = NOT present WHERE node_id = $1", node).map(|_| ())
 }
 
 /// True if this text is the id of a node that was removed. The portal expects nothing of its host any more.
@@ -124,8 +125,9 @@ pub async fn was_removed(tx: &mut Tx<'_>, node: &str) -> Result<bool, StoreError
     Ok(!list!(tx, (String,), sql, node.to_string())?.is_empty())
 }
 
-/// Removes a node with its drain, certificates and join tokens; returns the jobs whose ranks were still open there. The
-/// row of an approved node stays, and so do boards that records of jobs name. No list has them.
+/// Removes a node with its drain, certificates and join tokens; returns the jobs whose ranks were still open there, and
+/// those that waited for their volumes. The rows of an approved node and of its boards stay, with their quarantines and
+/// for old records, and so do boards that records of jobs name. No list has them.
 pub async fn remove(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<Vec<JobId>, StoreError> {
     for sql in [
         "DELETE FROM drains WHERE node_id = $1",
@@ -133,13 +135,14 @@ pub async fn remove(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<Vec
         "DELETE FROM join_tokens WHERE node_id = $1",
         "DELETE FROM node_links WHERE first_node = $1 OR second_node = $1",
         "DELETE FROM gpus WHERE node_id = $1 AND NOT EXISTS \
-         (SELECT 1 FROM allocations a WHERE a.held IN (TRUE, FALSE) AND a.gpu_uuid = gpus.uuid)",
+         (SELECT 1 FROM allocations a WHERE a.held IN (TRUE, FALSE) AND a.gpu_uuid = gpus.uuid) \
+         AND EXISTS (SELECT 1 FROM nodes n WHERE n.id = $1 AND n.approved_at IS NULL)",
         // The planner must learn of the removal of an approved node.
         "DELETE FROM nodes WHERE id = $1 AND approved_at IS NULL \
          AND NOT EXISTS (SELECT 1 FROM gpus g WHERE g.node_id = $1)",
         // A host that joins again takes its boards along, free of old work.
         "UPDATE gpus SET present = FALSE, awaits_approval = FALSE WHERE node_id = $1",
-        "UPDATE allocations SET held = FALSE, unclean = NULL WHERE node_id = $1 AND held",
+        "UPDATE allocations SET held = FALSE, unclean = NULL WHERE node_id = $1 AND held = TRUE",
     ] {
         exec!(tx, sql, node)?;
     }
@@ -149,13 +152,18 @@ pub async fn remove(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<Vec
 }
 
 /// Closes the open ranks of a node that is removed: their logs, files and proofs of clean devices never come. Returns
-/// their jobs.
+/// their jobs, and those that waited for their volumes.
 async fn close_ranks(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<JobId>, StoreError> {
-    let sql = "SELECT job_id, number FROM attempts WHERE node_id = $1 AND is_open ORDER BY job_id, number";
+    let sql =
+        "SELECT job_id, number FROM attempts WHERE node_id = $1 AND is_open = TRUE ORDER BY job_id, number";
     let open = list!(tx, (JobId, i64), sql, node)?;
-    exec!(tx, "UPDATE attempts SET is_open = FALSE, saving = FALSE WHERE node_id = $1 AND is_open", node)?;
-    for (job, number) in &open {
-        super::gangs::delete_closed(tx, *job, *number).await?;
+    let sql = "UPDATE attempts SET is_open = FALSE, saving = FALSE WHERE node_id = $1 AND is_open = TRUE";
+    exec!(tx, sql, node)?;
+    let mut jobs = Vec::new();
+    for (job, number) in open {
+        super::gangs::delete_closed(tx, job, number).await?;
+        jobs.push(job);
+        jobs.extend(super::volumes::uses::list_jobs_behind(tx, job).await?);
     }
-    Ok(open.into_iter().map(|(job, _)| job).collect())
+    Ok(jobs)
 }

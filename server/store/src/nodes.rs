@@ -251,7 +251,7 @@ pub async fn list_gpus(tx: &mut Tx<'_>) -> Result<Vec<StoredGpu>, StoreError> {
     list_readable!(tx, StoredGpu, sql)
 }
 
-/// Lists the boards of removed nodes that records of jobs name. A corrupt row is left out.
+/// Lists the boards of removed nodes. A corrupt row is left out.
 pub async fn list_removed_gpus(tx: &mut Tx<'_>) -> Result<Vec<StoredGpu>, StoreError> {
     list_readable!(tx, StoredGpu, concat!(select_gpus!(), " WHERE n.removed_at IS NOT NULL ORDER BY g.uuid"))
 }

@@ -207,3 +207,28 @@ async fn the_host_of_a_removed_node_joins_again_with_its_boards() {
         setup.assert_books_balance().await;
     }
 }
+
+#[tokio::test]
+async fn a_board_that_stays_for_an_old_job_approves_no_other_board() {
+    for (engine, db, _location) in engines("removed_approval").await {
+        let mut setup = IdlePortal::on(db).await;
+        lose_first(&mut setup).await;
+        let (t, operator) = (&setup.t, &setup.operator);
+        let path = format!("/operator/nodes/{}", node(1));
+        for step in ["lost", "revoke"] {
+            t.post(operator, &format!("{path}/{step}"), Value::Null).await.expect(200);
+        }
+        t.call(operator, "DELETE", &path, Value::Null).await.expect(204);
+        let stranger = join_again(&setup, json!({}), node(1)).await;
+        report(&setup, stranger, &["GPU-1-0", "GPU-S"]).await;
+        report(&setup, stranger, &["GPU-S"]).await;
+        let path = format!("/operator/nodes/{stranger}");
+        t.post(operator, &format!("{path}/approve"), json!({"gpus": ["GPU-S"]})).await.expect(200);
+        report(&setup, stranger, &["GPU-S", "GPU-X"]).await;
+        let found = t.get(operator, &path).await.expect(200);
+        let waiting: Vec<&Value> =
+            found["gpus"].as_array().unwrap().iter().filter(|gpu| gpu["awaits_approval"] == true).collect();
+        assert!(waiting.iter().any(|gpu| gpu["uuid"] == "GPU-X"), "{engine} {found}");
+        assert!(!waiting.iter().any(|gpu| gpu["uuid"] == "GPU-S"), "{engine} {found}");
+    }
+}

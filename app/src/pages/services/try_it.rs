@@ -344,9 +344,9 @@ fn ChatInputs(live: LiveService, panel: Panel) -> impl IntoView {
         }
     });
     let option = move |name: String| {
-        let known = name.clone();
+        let (known, value) = (name.clone(), name.clone());
         let chosen = move || panel.model.with(|model| *model == known);
-        view! { <option value=name.clone() prop:selected=chosen>{name}</option> }.into_any()
+        view! { <option value=value prop:selected=chosen>{name}</option> }.into_any()
     };
     let options = move || models.get().into_iter().map(option).collect::<Vec<AnyView>>();
     let several = Memo::new(move |_| models.with(|all| all.len() > 1));

@@ -51,13 +51,13 @@ pub(super) fn Uploads(state: VolumeState) -> impl IntoView {
                     <label class="field__label" for="volume-folder">"Upload folder"</label>
                     // Browsers report a folder without files like a closed dialog.
                     <input
+                        {..custom_attribute("webkitdirectory", true)}
                         id="volume-folder"
                         type="file"
                         disabled=move || !state.ready.get()
                         aria-describedby="volume-folder-hint"
                         on:change=on_selection
                         on:cancel=on_selection
-                        {..custom_attribute("webkitdirectory", true)}
                     />
                     <p class="field__hint" id="volume-folder-hint">
                         "The folder goes into the current directory, with its name and the directories in it. A second selection of the folder sends all its files again."
