@@ -97,8 +97,10 @@ async fn planned_prices_are_listed_until_they_begin() {
         let path = "/operator/prices/planned";
         t.get(&ada, path).await.problem(404, "object.not_found");
         assert!(items(&t, &operator, path).await.is_empty(), "{engine}: the price in effect is not planned");
-        for seconds in [7_200, 3_600, 3_600] {
-            plan(&t, &operator, 7_200_000, seconds).await;
+        let now = t.portal.context.now();
+        for from in [7_200, 3_600, 3_600].map(|seconds| now.plus_seconds(seconds)) {
+            let price = json!({"offering": SLICE, "per_hour_micros": 7_200_000, "effective_from": from});
+            t.post(&operator, "/operator/prices", price).await.expect(201);
         }
         let from = t.portal.context.now().plus_seconds(9_000);
         let whole = json!({"offering": "h100-80gb", "per_hour_micros": 28_800_000, "effective_from": from});

@@ -223,7 +223,13 @@ async fn a_board_that_stays_for_an_old_job_approves_no_other_board() {
         report(&setup, stranger, &["GPU-1-0", "GPU-S"]).await;
         report(&setup, stranger, &["GPU-S"]).await;
         let path = format!("/operator/nodes/{stranger}");
-        t.post(operator, &format!("{path}/approve"), json!({"gpus": ["GPU-S"]})).await.expect(200);
+        t.post(
+            operator,
+            &format!("{path}/approve"),
+            json!({"boards": [{"uuid": "GPU-S", "model": "H100-80GB"}]}),
+        )
+        .await
+        .expect(200);
         report(&setup, stranger, &["GPU-S", "GPU-X"]).await;
         let found = t.get(operator, &path).await.expect(200);
         let waiting: Vec<&Value> =
