@@ -138,8 +138,9 @@ test('the panel stays with its input while the portal names no gateway', async (
   await openService();
   await page.getByRole('textbox', { name: 'Path', exact: true }).fill('/kept');
   const gateways = '**/api/v1/orgs/*/service-gateways*';
+  let asked = 0;
   for (const answer of [{ json: { items: [] } }, { status: 503, json: {} }]) {
-    let asked = 0;
+    asked = 0;
     await page.route(gateways, (route) => {
       asked += 1;
       return route.fulfill(answer);
@@ -149,6 +150,10 @@ test('the panel stays with its input while the portal names no gateway', async (
     await page.unroute(gateways);
     assert.equal(await page.getByRole('textbox', { name: 'Path', exact: true }).inputValue(), '/kept');
   }
+  // Each refusal is recorded twice: its answer, and the error of the console.
+  const refusals = (kind) => view.faults.filter((fault) => kind.test(fault)).length;
+  await waitFor('the faults of the refusals', () =>
+    refusals(/^503 .*service-gateways/) >= asked && refusals(/^console: .*status of 503/) >= asked);
   view.faults.splice(0, Infinity, ...view.faults.filter((fault) => !/^503 .*service-gateways/.test(fault)));
   forgetRefusals(503);
 });

@@ -3,7 +3,7 @@
 //!
 //! The module reads no database.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use berth_core::egress::has_gang_network;
 use berth_core::jobs::StopCause;
@@ -153,6 +153,7 @@ pub(super) fn request_summary(row: &StoredJob) -> RequestSummary {
 /// The held devices, by attempt.
 pub(super) fn claims(held: Vec<HeldAllocation>, now: Timestamp) -> Vec<Claim> {
     let mut out: BTreeMap<Owner, Claim> = BTreeMap::new();
+    let mut unclean: BTreeSet<Owner> = BTreeSet::new();
     for row in held {
         let a = &row.allocation;
         let number = |n: i64| u32::try_from(n).unwrap_or(0);
@@ -193,16 +194,17 @@ pub(super) fn claims(held: Vec<HeldAllocation>, now: Timestamp) -> Vec<Claim> {
                 nano_per_second: row.nano_per_second,
             },
         });
-        claim.ends_by = match a.unclean {
-            Some(_) => None,
-            // The end of a reservation stops the runs inside.
-            None if runs => {
-                let by = since.plus_seconds(left.max(0));
-                Some(row.reservation_ends_at.map_or(by, |end| by.min(end)))
-            }
+        let limit = since.plus_seconds(left.max(0));
+        claim.ends_by = Some(match row.reservation_ends_at {
             // The attempt stops or is being cleaned. The engine counts from the first fact about that.
-            None => Some(now.plus_seconds(row.grace_s.max(GRACE_S))),
-        };
+            _ if !runs => now.plus_seconds(row.grace_s.max(GRACE_S)),
+            // The end of a reservation stops the runs inside.
+            Some(end) => limit.min(end),
+            None => limit,
+        });
+        if a.unclean.is_some() {
+            unclean.insert(owner);
+        }
         claim.bill.devices_milli += a.share_milli.unwrap_or(1_000);
         claim.milli += a.share_milli.unwrap_or(a.size * 1_000 / row.cells.max(1));
         let part = match (a.profile_id, a.share_milli) {
@@ -219,6 +221,8 @@ pub(super) fn claims(held: Vec<HeldAllocation>, now: Timestamp) -> Vec<Claim> {
             }
         }
     }
+    // One device without a known end is enough.
+    out.values_mut().filter(|claim| unclean.contains(&claim.owner)).for_each(|claim| claim.ends_by = None);
     out.into_values().collect()
 }
 

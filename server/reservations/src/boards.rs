@@ -14,8 +14,8 @@ use crate::charges::MIN_LOST_S;
 /// The boards of all nodes, with the devices in use on the boards of running reservations.
 #[derive(Debug)]
 pub(crate) struct Boards {
-    /// The boards that can work. The value is true on a cordoned node.
-    working: HashMap<String, bool>,
+    /// The boards that can work, each with its node. The value is true on a cordoned node.
+    working: HashMap<(NodeId, String), bool>,
     held: HashMap<String, Vec<HeldDevice>>,
 }
 
@@ -40,7 +40,7 @@ impl Boards {
         let working = boards
             .into_iter()
             .filter(|g| g.present && g.quarantined.is_none() && is_reachable(g.node_id))
-            .map(|g| (g.uuid, g.cordoned))
+            .map(|g| ((g.node_id, g.uuid), g.cordoned))
             .collect();
         let running = rows.iter().filter(|row| row.org_id.is_some() && row.starts_at <= now);
         // A corrupt row stops no other reservation.
@@ -59,15 +59,16 @@ impl Boards {
     /// The failed devices of a reservation, in thousandths of all its devices.
     pub(crate) fn lost_milli(&self, row: &StoredReservation, now: Timestamp) -> Result<i64, StoreError> {
         let places = row.places()?;
-        let devices = || places.iter().flat_map(|(_, devices)| devices);
+        let devices = || places.iter().flat_map(|(node, devices)| devices.iter().map(move |d| (*node, d)));
         let all = i64::try_from(devices().count()).unwrap_or(i64::MAX).max(1);
-        let lost = devices().filter(|device| self.is_lost(row, device, now)).count();
+        let lost = devices().filter(|(node, device)| self.is_lost(row, *node, device, now)).count();
         Ok(i64::try_from(lost).unwrap_or(0) * 1_000 / all)
     }
 
     /// True if the jobs of a reservation cannot use a device of it.
-    fn is_lost(&self, row: &StoredReservation, device: &StoredDevice, now: Timestamp) -> bool {
-        let Some(is_cordoned) = self.working.get(&device.gpu_uuid).copied() else { return true };
+    fn is_lost(&self, row: &StoredReservation, node: NodeId, device: &StoredDevice, now: Timestamp) -> bool {
+        let board = (node, device.gpu_uuid.clone());
+        let Some(is_cordoned) = self.working.get(&board).copied() else { return true };
         // No job runs in maintenance.
         if row.org_id.is_none() {
             return false;

@@ -48,6 +48,8 @@ pub fn Preview(
     ready: ReadSignal<bool>,
 ) -> impl IntoView {
     let plan = RwSignal::new(None::<Answer<JobPlan>>);
+    // The request of the shown plan.
+    let planned = StoredValue::new(None::<NewJob>);
     let last_request = StoredValue::new(0_u64);
     let wanted = Memo::new(move |_| request.get().ok().map(for_plan));
     let inside =
@@ -64,7 +66,16 @@ pub fn Preview(
             spawn_local(async move {
                 let answer = api::jobs::plan(org, &job).await;
                 // A late answer to an older request has the wrong price.
-                if last_request.try_get_value() == Some(number) {
+                if last_request.try_get_value() != Some(number) {
+                    return;
+                }
+                // A failed refresh leaves the plan. The next round repeats it.
+                let is_lost =
+                    answer.as_ref().is_err_and(|p| p.status == 0 || p.status == 429 || p.status >= 500);
+                let is_known = planned.with_value(|planned| planned.as_ref() == Some(&job))
+                    && plan.with_untracked(|plan| matches!(plan, Some(Ok(_))));
+                if !(is_lost && is_known) {
+                    planned.set_value(Some(job));
                     plan.set(Some(answer));
                 }
             });

@@ -108,6 +108,8 @@ pub enum Progress {
     Cut(u16),
     /// No answer, or its break.
     Failed,
+    /// The portal names no gateway.
+    NoGateway,
 }
 
 impl Progress {
@@ -127,6 +129,9 @@ impl Progress {
                 format!("Status {status}. The panel shows only the first MiB of the answer.")
             }
             Self::Failed => UNANSWERED.to_owned(),
+            Self::NoGateway => {
+                "No gateway is connected to the portal now. Nothing was sent. Try again later.".to_owned()
+            }
         }
     }
 }

@@ -326,7 +326,7 @@ pub fn ReplicaSection(form: RevisionForm, call: Call) -> impl IntoView {
                     id="concurrency"
                     unit="requests"
                     value=form.concurrency
-                    hint="From each gateway. Further requests wait there."
+                    hint="A gateway sends at most this number to a replica at the same time. Further requests wait at the gateway."
                     error=call.field("/concurrency")
                 />
             </div>

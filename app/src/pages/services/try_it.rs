@@ -180,7 +180,7 @@ fn TryPanel(live: LiveService) -> impl IntoView {
         let chosen = panel.gateway.get_untracked();
         let first = || live.gateways.with_untracked(|all| all.first().map(|one| one.url.clone()));
         let Some(gateway) = Some(chosen).filter(|url| !url.is_empty()).or_else(first) else {
-            return panel.progress.set(Progress::Failed);
+            return panel.progress.set(Progress::NoGateway);
         };
         let request = live.service.with_untracked(|service| panel.input().request(&gateway, service));
         panel.send(request, is_chat);
@@ -245,7 +245,7 @@ fn KeyInputs(live: LiveService, panel: Panel) -> impl IntoView {
         Memo::new(move |_| live.service.with(|service| service.access == ServiceAccess::Organization));
     let create = move |()| {
         let body = live.service.with_untracked(|service| key_of_panel(service, now_ms()));
-        let answer = api::inference_keys::create(live.org, &body, key.for_text("key".to_owned()));
+        let answer = api::inference_keys::create(live.org, &body, key.for_body(&body));
         call.run(answer, move |created: InferenceKey| {
             key.reset();
             panel.key.set(created.secret.unwrap_or_default());

@@ -159,9 +159,11 @@ fn ApprovalDialog(
         let listed = || nodes.with(find).filter(|_| decision == Decision::Remove);
         Some((waiting.with(find).or_else(listed)?, decision))
     });
+    let removes = move || chosen.get().is_some_and(|(_, decision)| decision == Decision::Remove);
     let title = Signal::derive(move || match target.get() {
         Some((node, Decision::Approve)) => format!("Approve {}?", node.name),
         Some((node, Decision::Remove)) => format!("Remove {}?", node.name),
+        None if removes() => "Removal of a node".to_owned(),
         None => "Approval of a node".to_owned(),
     });
     let report = move || match target.get() {
@@ -175,6 +177,7 @@ fn ApprovalDialog(
         Some((_, Decision::Remove)) => {
             "The node, its certificate and its unused join tokens are deleted. Records of its jobs keep its name. Its host can join again as a new node, with a new join token."
         }
+        None if removes() => "The node is not in the list any more.",
         None => "The node no longer waits for an approval.",
     };
     let verb = Signal::derive(move || match chosen.get() {
