@@ -6,7 +6,7 @@ use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout_at};
 pub use self::kept::KeptBody;
 
 use self::kept::AgainBody;
+use crate::clock::now_ms;
 use crate::shares::{Owner, Share, Shares};
 
 /// An error of a body.
@@ -24,6 +25,8 @@ pub type BodyError = Box<dyn Error + Send + Sync>;
 
 /// Bytes of a unit of memory for bodies.
 const UNIT_BYTES: usize = 1 << 10;
+/// Bytes of the entry of a part of a body.
+const PART_BYTES: usize = 64;
 /// The Retry-After of a refusal for want of memory, in seconds.
 const RETRY_AFTER_S: u64 = 1;
 /// The least bytes a second of a body that is read as a whole, after its first wait.
@@ -38,9 +41,8 @@ impl BodyMemory {
         Self(Shares::new(bytes / UNIT_BYTES))
     }
 
-    /// Room for some bytes more, until the drop of the share.
-    fn grow(&self, room: &mut Option<Share>, owner: Owner, bytes: usize) -> Result<(), Refusal> {
-        let units = bytes.div_ceil(UNIT_BYTES);
+    /// Room for some units more, until the drop of the share.
+    fn grow(&self, room: &mut Option<Share>, owner: Owner, units: usize) -> Result<(), Refusal> {
         let fits = match room {
             Some(room) => room.grow(units),
             None => {
@@ -57,6 +59,12 @@ impl BodyMemory {
 pub struct WholeBody {
     pub bytes: Bytes,
     pub room: Option<Share>,
+}
+
+/// The units of memory of a body in parts, with the entries of the parts.
+fn units_of(bytes: u64, parts: usize) -> usize {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    bytes.saturating_add(parts.saturating_mul(PART_BYTES)).div_ceil(UNIT_BYTES)
 }
 
 /// The longest time in all of a body with these bytes until now.
@@ -80,7 +88,7 @@ pub async fn read_whole(
         return Err(too_large);
     }
     let mut parts: Vec<Bytes> = Vec::new();
-    let (mut count, mut room): (u64, Option<Share>) = (0, None);
+    let (mut count, mut units, mut room): (u64, usize, Option<Share>) = (0, 0, None);
     let began = Instant::now();
     loop {
         let next = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
@@ -96,10 +104,13 @@ pub async fn read_whole(
         if count > max_bytes {
             return Err(too_large);
         }
-        memory.grow(&mut room, owner, part.len())?;
-        if !part.is_empty() {
-            parts.push(part);
+        if part.is_empty() {
+            continue;
         }
+        parts.push(part);
+        let needed = units_of(count, parts.len());
+        memory.grow(&mut room, owner, needed.saturating_sub(units))?;
+        units = needed;
     }
     let bytes = match parts.as_slice() {
         [only] => only.clone(),
@@ -110,7 +121,11 @@ pub async fn read_whole(
 
 /// The fault of a caller in a body that is passed on.
 #[derive(Debug, Default)]
-pub struct CallerFault(AtomicU8);
+pub struct CallerFault {
+    fault: AtomicU8,
+    /// The end of the last wait for the caller; 0 without one.
+    waited_until_ms: AtomicU64,
+}
 
 const NONE: u8 = 0;
 const TOO_LARGE: u8 = 1;
@@ -120,20 +135,31 @@ const BROKEN: u8 = 3;
 const AWAITED: u8 = 4;
 
 impl CallerFault {
-    /// The refusal for the fault; `None` without one. If the replica is late too (`is_late`), the caller whose body is
-    /// awaited has the fault: the replica may wait for it.
-    pub fn refusal(&self, max_bytes: u64, is_late: bool) -> Option<Refusal> {
-        match self.0.load(Ordering::Relaxed) {
+    /// The refusal for the fault; `None` without one. `late` is the time limit of a replica that is late. The caller has
+    /// the fault then if its body is awaited, or came so late that the replica had less than half of this time.
+    pub fn refusal(&self, max_bytes: u64, late: Option<Duration>) -> Option<Refusal> {
+        let had_no_time = |limit: Duration| {
+            let own_ms = now_ms().saturating_sub(self.waited_until_ms.load(Ordering::Relaxed));
+            u128::from(own_ms) < limit.as_millis() / 2
+        };
+        match self.fault.load(Ordering::Relaxed) {
             TOO_LARGE => Some(Refusal::BodyTooLarge { max_bytes }),
             TOO_SLOW => Some(Refusal::BodyTimeout),
-            AWAITED if is_late => Some(Refusal::BodyTimeout),
+            AWAITED if late.is_some() => Some(Refusal::BodyTimeout),
             BROKEN => Some(Refusal::BodyBroken),
+            NONE if self.has_waited() && late.is_some_and(had_no_time) => Some(Refusal::BodyTimeout),
             _ => None,
         }
     }
 
+    fn has_waited(&self) -> bool {
+        self.waited_until_ms.load(Ordering::Relaxed) > 0
+    }
+
     fn note(&self, fault: u8) {
-        self.0.store(fault, Ordering::Relaxed);
+        if self.fault.swap(fault, Ordering::Relaxed) == AWAITED && fault == NONE {
+            self.waited_until_ms.store(now_ms().max(1), Ordering::Relaxed);
+        }
     }
 }
 
@@ -261,13 +287,27 @@ mod tests {
 
     #[test]
     fn a_late_replica_waits_for_a_caller_whose_body_is_awaited() {
-        let fault = CallerFault::default();
-        assert_eq!(fault.refusal(5, true), None, "the replica has the whole body");
-        fault.note(AWAITED);
-        assert_eq!([fault.refusal(5, false), fault.refusal(5, true)], [None, Some(Refusal::BodyTimeout)]);
+        let (fault, late) = (CallerFault::default(), Some(Duration::from_secs(300)));
+        assert_eq!(fault.refusal(5, late), None, "the replica has the whole body");
         fault.note(NONE);
-        assert_eq!(fault.refusal(5, true), None, "the replica does not read");
+        assert_eq!(fault.refusal(5, late), None, "the replica does not read");
+        fault.note(AWAITED);
+        assert_eq!([fault.refusal(5, None), fault.refusal(5, late)], [None, Some(Refusal::BodyTimeout)]);
+        fault.note(NONE);
+        assert_eq!(
+            [fault.refusal(5, None), fault.refusal(5, late), fault.refusal(5, Some(Duration::ZERO))],
+            [None, Some(Refusal::BodyTimeout), None],
+            "the body came a moment ago"
+        );
         fault.note(TOO_LARGE);
-        assert_eq!(fault.refusal(5, true), Some(Refusal::BodyTooLarge { max_bytes: 5 }));
+        assert_eq!(fault.refusal(5, late), Some(Refusal::BodyTooLarge { max_bytes: 5 }));
+    }
+
+    #[test]
+    fn small_parts_of_a_body_share_units() {
+        for (bytes, parts, units) in [(0, 0, 0), (1, 1, 1), (960, 1, 1), (961, 1, 2), (1 << 20, 8_192, 1_536)]
+        {
+            assert_eq!(units_of(bytes, parts), units, "{bytes} in {parts}");
+        }
     }
 }

@@ -101,8 +101,8 @@ async fn deliver_at_last(delivery: Delivery<'_>) -> Result<Response<AnswerBody>,
             is_begun = !failure.progress.is_before_begin(),
             "a request got no answer of a replica"
         );
-        let callers =
-            fault.as_ref().and_then(|(fault, max_bytes)| fault.refusal(*max_bytes, failure.is_late));
+        let late = failure.is_late.then_some(shared.settings.limits.first_byte);
+        let callers = fault.as_ref().and_then(|(fault, max_bytes)| fault.refusal(*max_bytes, late));
         let Some(unsent) = failure.request else {
             return Err(give_up(exchange, worker.as_ref(), callers, failure.is_late));
         };
@@ -156,14 +156,16 @@ async fn send(
 
 /// Ends a request that a replica may have begun.
 fn give_up(
-    exchange: Exchange,
+    mut exchange: Exchange,
     worker: Option<&Arc<WorkerLink>>,
     callers: Option<Refusal>,
     is_late: bool,
 ) -> Refusal {
     if let Some(refusal) = callers {
-        // The drop says nothing about the replica.
-        drop(exchange);
+        // Otherwise the drop says nothing about the replica.
+        if let Some(worker) = worker.filter(|_| is_late) {
+            exchange.abandon_late(worker);
+        }
         return refusal;
     }
     // A replica that has left got no request.

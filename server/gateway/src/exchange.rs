@@ -249,6 +249,12 @@ impl Exchange {
         self.finish(Outcome::Abandoned, false);
     }
 
+    /// Ends the request as [`Exchange::abandon`], while the replica is silent too: its worker may be lost.
+    pub fn abandon_late(&mut self, worker: &Arc<WorkerLink>) {
+        self.count_lost(worker);
+        self.abandon();
+    }
+
     /// Ends the request after a fault of the replica.
     pub fn fail(&mut self, worker: &Arc<WorkerLink>) {
         self.count_lost(worker);

@@ -17,13 +17,9 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// The headers in which a caller can send its key.
 const KEY_HEADERS: [HeaderName; 2] = [AUTHORIZATION, API_KEY];
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// The other words of proxies about the sender and its own address.
-const WORDS_OF_PROXIES: [HeaderName; 4] = [
-    FORWARDED,
-    HeaderName::from_static("x-real-ip"),
-    HeaderName::from_static("x-forwarded-proto"),
-    HeaderName::from_static("x-forwarded-host"),
-];
+/// The begin of the words of proxies about the sender and its own address, beside `Forwarded` and `X-Real-IP`.
+const FORWARDED_PREFIX: &str = "x-forwarded-";
+const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 /// The name of a conversation, whose requests go to one replica.
 pub const SESSION: HeaderName = HeaderName::from_static("x-session-id");
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -80,10 +76,11 @@ pub fn host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> &'r str {
     authority.or_else(named).unwrap_or_default()
 }
 
-/// The sender in the word of the proxy that sent the request: the last address is its own.
-pub fn last_sender(headers: &HeaderMap) -> Option<IpAddr> {
-    let line = headers.get_all(FORWARDED_FOR).iter().next_back()?.to_str().ok()?;
-    line.rsplit(',').next()?.trim().parse().ok()
+/// The senders in the words of proxies about a request, up to a word that is no address. The first one is that of the
+/// proxy that sent the request.
+pub fn senders(headers: &HeaderMap) -> impl Iterator<Item = IpAddr> {
+    let lines = headers.get_all(FORWARDED_FOR).iter().rev().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.rsplit(',')).map_while(|one| one.trim().parse().ok())
 }
 
 /// The name of a conversation.
@@ -135,6 +132,17 @@ fn remove_keys(headers: &mut HeaderMap) {
     }
 }
 
+/// Removes the words about earlier hops, which anybody can write.
+fn remove_words_of_proxies(headers: &mut HeaderMap) {
+    let is_word = |name: &&HeaderName| {
+        name.as_str().starts_with(FORWARDED_PREFIX) || *name == FORWARDED || *name == REAL_IP
+    };
+    let words: Vec<HeaderName> = headers.keys().filter(is_word).cloned().collect();
+    for name in words {
+        headers.remove(name);
+    }
+}
+
 /// Joins the lines of cookies: HTTP/2 may have several, and many programs read the only one of HTTP/1.1.
 fn join_cookies(headers: &mut HeaderMap) {
     if headers.get_all(COOKIE).iter().nth(1).is_none() {
@@ -154,9 +162,7 @@ pub fn prepare_request(headers: &mut HeaderMap, host: &str, sender: &Sender<'_>,
     remove_keys(headers);
     join_cookies(headers);
     if !sender.is_proxy {
-        for name in &WORDS_OF_PROXIES {
-            headers.remove(name);
-        }
+        remove_words_of_proxies(headers);
     }
     // A proxy can add its own line below those of the caller. The last address is the one to trust.
     let lines = headers.get_all(FORWARDED_FOR).iter().filter(|_| sender.is_proxy);
@@ -264,6 +270,7 @@ mod tests {
             ("x-real-ip", "203.0.113.9"),
             ("x-forwarded-proto", "https"),
             ("x-forwarded-host", "bank.example.org"),
+            ("x-forwarded-ssl", "on"),
             ("connection", "close, X-Private"),
             ("x-private", "1"),
             ("te", "trailers"),
@@ -291,18 +298,18 @@ mod tests {
     }
 
     #[test]
-    fn the_sender_before_a_proxy_is_the_last_one_that_it_names() {
-        for (pairs, expected) in [
-            (vec![], None),
-            (vec![("x-forwarded-for", "198.51.100.7, 203.0.113.9")], Some("203.0.113.9")),
-            (
-                vec![("x-forwarded-for", "198.51.100.7"), ("x-forwarded-for", "2001:db8::1")],
-                Some("2001:db8::1"),
-            ),
-            (vec![("x-forwarded-for", "unknown")], None),
+    fn the_senders_before_proxies_are_those_that_they_name_the_last_one_first() {
+        for (lines, expected) in [
+            (vec![], vec![]),
+            (vec!["198.51.100.7, 203.0.113.9"], vec!["203.0.113.9", "198.51.100.7"]),
+            (vec!["198.51.100.7", "2001:db8::1"], vec!["2001:db8::1", "198.51.100.7"]),
+            (vec!["198.51.100.7, unknown, 203.0.113.9"], vec!["203.0.113.9"]),
+            (vec!["unknown"], vec![]),
         ] {
-            let expected: Option<IpAddr> = expected.map(|address| address.parse().unwrap());
-            assert_eq!(last_sender(&map(&pairs)), expected, "{pairs:?}");
+            let pairs: Vec<(&str, &str)> = lines.iter().map(|line| ("x-forwarded-for", *line)).collect();
+            let expected: Vec<IpAddr> =
+                expected.into_iter().map(|address| address.parse().unwrap()).collect();
+            assert_eq!(senders(&map(&pairs)).collect::<Vec<IpAddr>>(), expected, "{lines:?}");
         }
     }
 

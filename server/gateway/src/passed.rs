@@ -220,15 +220,17 @@ impl PassedAnswer {
     fn break_off(&mut self, reason: &'static str, is_late: bool) {
         self.is_ended = true;
         self.connection = None;
-        let refusal = self.fault.as_ref().and_then(|fault| fault.refusal(0, is_late));
+        let refusal = self.fault.as_ref().and_then(|fault| fault.refusal(0, is_late.then_some(self.idle)));
         let status = match &refusal {
             _ if self.is_over() => DEADLINE_EXCEEDED,
             Some(Refusal::BodyTooLarge { .. }) => RESOURCE_EXHAUSTED,
             Some(Refusal::BodyTimeout) => DEADLINE_EXCEEDED,
             _ => UNAVAILABLE,
         };
-        if refusal.is_some() || self.is_over() {
+        if self.is_over() || refusal.is_some() && !is_late {
             self.exchange.abandon();
+        } else if refusal.is_some() {
+            self.exchange.abandon_late(self.upstream.worker());
         } else {
             self.exchange.fail(self.upstream.worker());
         }

@@ -121,11 +121,11 @@ struct Asked<'a> {
     id: &'a str,
 }
 
-/// The address of the sender, before a trusted proxy.
+/// The address of the sender, before all trusted proxies.
 fn sender(shared: &Shared, caller: &Caller, headers: &HeaderMap) -> IpAddr {
-    let is_proxy = shared.settings.limits.is_proxy(caller.address);
-    let named = is_proxy.then(|| headers::last_sender(headers)).flatten();
-    named.unwrap_or(caller.address)
+    let limits = &shared.settings.limits;
+    let named = || headers::senders(headers).find(|one| !limits.is_proxy(*one));
+    limits.is_proxy(caller.address).then(named).flatten().unwrap_or(caller.address)
 }
 
 /// Finds the service of a request, and passes the request to it.

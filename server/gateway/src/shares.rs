@@ -1,5 +1,6 @@
 //! Shares of places and of memory: nobody gets more than what is free beside it, so nobody alone has more than half (a
-//! dynamic threshold, as in the queues of services).
+//! dynamic threshold, as in the queues of services). The same holds for all callers without a key together, because one
+//! sender can have any number of networks of IPv6.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -34,6 +35,7 @@ impl Owner {
 pub struct Shares {
     all: usize,
     taken: AtomicUsize,
+    without_key: AtomicUsize,
     of_owners: Vec<AtomicUsize>,
     hasher: RandomState,
 }
@@ -42,37 +44,50 @@ pub struct Shares {
 #[derive(Debug)]
 pub struct Share {
     shares: Arc<Shares>,
-    counter: usize,
+    counter: Counter,
     count: usize,
+}
+
+/// The counter of an owner, and whether the owner has a key.
+#[derive(Debug, Clone, Copy)]
+struct Counter {
+    index: usize,
+    is_keyed: bool,
 }
 
 impl Shares {
     pub fn new(all: usize) -> Arc<Self> {
         let of_owners = std::iter::repeat_with(AtomicUsize::default).take(COUNTERS).collect();
-        Arc::new(Self { all, taken: AtomicUsize::new(0), of_owners, hasher: RandomState::new() })
+        let (taken, without_key) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { all, taken, without_key, of_owners, hasher: RandomState::new() })
     }
 
     /// A part for an owner; `None` without room for it.
     pub fn find(self: &Arc<Self>, owner: Owner, count: usize) -> Option<Share> {
-        let counter = self.hasher.hash_one(owner) % COUNTERS as u64;
-        let counter = usize::try_from(counter).unwrap_or_default();
+        let index = self.hasher.hash_one(owner) % COUNTERS as u64;
+        let is_keyed = matches!(owner, Owner::Org(_));
+        let counter = Counter { index: usize::try_from(index).unwrap_or_default(), is_keyed };
         self.reserve(counter, count).then(|| Share { shares: self.clone(), counter, count })
     }
 
-    fn reserve(&self, counter: usize, count: usize) -> bool {
-        let Some(of_owner) = self.of_owners.get(counter) else { return false };
+    fn reserve(&self, counter: Counter, count: usize) -> bool {
+        let Some(of_owner) = self.of_owners.get(counter.index) else { return false };
         let own = of_owner.fetch_add(count, Ordering::Relaxed);
+        let class = if counter.is_keyed { 0 } else { self.without_key.fetch_add(count, Ordering::Relaxed) };
         let taken = self.taken.fetch_add(count, Ordering::Relaxed);
-        let fits = own.saturating_add(count) <= self.all.saturating_sub(taken);
+        let fits = own.max(class).saturating_add(count) <= self.all.saturating_sub(taken);
         if !fits {
             self.free(counter, count);
         }
         fits
     }
 
-    fn free(&self, counter: usize, count: usize) {
-        if let Some(of_owner) = self.of_owners.get(counter) {
+    fn free(&self, counter: Counter, count: usize) {
+        if let Some(of_owner) = self.of_owners.get(counter.index) {
             of_owner.fetch_sub(count, Ordering::Relaxed);
+        }
+        if !counter.is_keyed {
+            self.without_key.fetch_sub(count, Ordering::Relaxed);
         }
         self.taken.fetch_sub(count, Ordering::Relaxed);
     }
@@ -132,6 +147,17 @@ mod tests {
         assert_eq!(find(other).len(), 25, "it has half in all");
         drop(of_other);
         assert_eq!(taken(&shares), (0, 0));
+    }
+
+    #[test]
+    fn all_callers_without_a_key_have_half_together() {
+        let shares = Shares::new(100);
+        let networks = (0..200).map(|n| Owner::new(None, IpAddr::from([0x2001, 0xdb8, 0, n, 0, 0, 0, 1])));
+        let found: Vec<Share> = networks.filter_map(|owner| shares.find(owner, 1)).collect();
+        assert_eq!(found.len(), 50);
+        assert!(shares.find(org(1), 25).is_some(), "a key has what is left");
+        drop(found);
+        assert_eq!((taken(&shares), shares.without_key.load(Ordering::Relaxed)), ((0, 0), 0));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct Http1Connection {
     sender: SendRequest<RequestBody>,
     /// Absent if a task of its own has it, and after the end of the connection.
     transfer: Option<Transfer>,
+    /// The request is the last one. Some programs leave the body of a GET unread, and read it as the next request.
+    is_last: bool,
 }
 
 impl Http1Connection {
@@ -39,7 +41,7 @@ impl Http1Connection {
     pub(super) async fn new(stream: TlsStream<TcpStream>) -> hyper::Result<Self> {
         let (sender, connection) =
             Builder::new().max_buf_size(HEAD_BYTES).handshake(TokioIo::new(stream)).await?;
-        Ok(Self { sender, transfer: Some(Box::pin(connection.with_upgrades())) })
+        Ok(Self { sender, transfer: Some(Box::pin(connection.with_upgrades())), is_last: false })
     }
 
     /// Reads and writes as much as is possible now.
@@ -53,11 +55,12 @@ impl Http1Connection {
     /// Reads and writes without a wait. True if the connection can have its next request.
     pub(super) fn is_ready(&mut self) -> bool {
         self.advance(&mut Context::from_waker(Waker::noop()));
-        self.sender.is_ready()
+        !self.is_last && self.sender.is_ready()
     }
 
+    /// True if the connection takes no further request.
     pub(super) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
+        self.is_last || self.sender.is_closed()
     }
 
     /// Waits until the connection can have its next request. Returns it if that was in time.
@@ -86,6 +89,7 @@ impl Http1Connection {
         is_sent: &AtomicBool,
     ) -> Result<(Response<Incoming>, Self), Failure> {
         state_length(&mut request);
+        self.is_last = !has_content(request.method()) && request.body().size_hint().exact() != Some(0);
         if !matches!(request.body(), RequestBody::Whole(_)) {
             self.detach();
         }
@@ -127,11 +131,16 @@ impl Http1Connection {
     }
 }
 
+/// True for the methods whose requests have a body.
+const fn has_content(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH)
+}
+
 /// States the length of a body in two cases that the library leaves out: an empty body, for which some servers need it,
 /// and a body of unknown length, which it drops for some methods.
 fn state_length<B: Body>(request: &mut Request<B>) {
     let length = request.body().size_hint().exact();
-    let has_content = matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH);
+    let has_content = has_content(request.method());
     let headers = request.headers_mut();
     match length {
         Some(0) if has_content => {
