@@ -141,8 +141,8 @@ test('a second submission before the page of the job has loaded launches no seco
   await waitFor('the held page of the job', () => held.length > 0);
   await page.getByRole('button', { name: 'Launching' }).and(page.locator(':disabled')).waitFor();
   await page.locator('#launch').evaluate((form) => form.requestSubmit());
+  await Promise.all(held.splice(0).map((route) => route.continue()));
   await page.unroute(PARTS);
-  await Promise.all(held.map((route) => route.continue()));
   await page.waitForURL(/\/jobs\/job_/);
   const { items } = await person.api('GET', `/orgs/${person.org}/jobs?limit=50`);
   const once = items.filter((job) => job.name === 'once');
