@@ -89,7 +89,7 @@ test('the form shows the same, and uses the change', async () => {
   await page.goto(`/launch?from=${waits.id}`);
   await page.getByRole('button', { name: 'Launch job' }).and(page.locator(':enabled')).waitFor();
   const summary = page.getByRole('complementary', { name: 'Price and start' });
-  await summary.getByText(/changes? starts? now/).click();
+  await summary.getByText(/changes? lets? the job start now/).click();
   await summary.getByRole('link', { name: 'holds-half', exact: true }).waitFor();
   await summary.getByRole('button', { name: 'Use this change: 3g.40gb, free now', exact: true }).click();
   await summary.getByText('immediately', { exact: true }).waitFor();
