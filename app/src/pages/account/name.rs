@@ -34,7 +34,7 @@ pub fn NameForm() -> impl IntoView {
             <h2 class="card__title">"Name"</h2>
             <CallProblem call=call beside_fields=FIELDS/>
             <PersonNameField value=name error=call.field("/name")/>
-            <p class="quiet">"Jobs, invoices and other records keep the name of their time."</p>
+            <p class="quiet">"Earlier jobs, invoices and other records keep your former name."</p>
             <div class="form__actions">
                 <Submit call=call quiet=true>"Save name"</Submit>
             </div>
