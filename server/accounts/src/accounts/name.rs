@@ -20,7 +20,7 @@ fn state(name: &str) -> Option<String> {
     Some(json!({ "name": name }).to_string())
 }
 
-/// Changes the name of the caller. Records of the past keep the name of their time.
+/// Changes the name of the caller. Earlier records keep the former name.
 ///
 /// # Errors
 /// 403 for a token, and for an account without a password that a provider keeps by SCIM. 422 for an invalid name.
