@@ -232,9 +232,9 @@ async fn a_board_that_stays_for_an_old_job_approves_no_other_board() {
         .expect(200);
         report(&setup, stranger, &["GPU-S", "GPU-X"]).await;
         let found = t.get(operator, &path).await.expect(200);
-        let waiting: Vec<&Value> =
-            found["gpus"].as_array().unwrap().iter().filter(|gpu| gpu["awaits_approval"] == true).collect();
-        assert!(waiting.iter().any(|gpu| gpu["uuid"] == "GPU-X"), "{engine} {found}");
-        assert!(!waiting.iter().any(|gpu| gpu["uuid"] == "GPU-S"), "{engine} {found}");
+        let board = |uuid| found["gpus"].as_array().unwrap().iter().find(|gpu| gpu["uuid"] == uuid).unwrap();
+        let waits = "The board waits for the approval of an operator.";
+        assert_eq!(board("GPU-X")["quarantined"], waits, "{engine} {found}");
+        assert!(board("GPU-S").get("quarantined").is_none(), "{engine} {found}");
     }
 }

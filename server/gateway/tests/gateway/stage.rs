@@ -134,10 +134,12 @@ impl Stage {
 
     pub async fn with(limits: Limits) -> Self {
         let (portal, data) = (Portal::start().await, tempfile::tempdir().unwrap());
+        // A gateway closes an idle connection after `head`. A request at that moment would meet the end.
+        let idle = limits.head / 4;
         let (at, stop, gateway) = start(settings(&portal, &data, limits)).await;
         // The gateway has installed the cryptography of all clients.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = reqwest::Client::builder().no_proxy().pool_idle_timeout(idle).build().unwrap();
         Self { authority: Authority::new(), portal, data, at, client, stop: Some(stop), gateway }
     }
 
