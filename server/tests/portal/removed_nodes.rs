@@ -151,7 +151,7 @@ async fn a_lost_node_with_a_revoked_certificate_is_removed_and_its_jobs_keep_its
         // The scheduler knows the node no more.
         let gang = json!({"name": "gang", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 60, "nodes": 2});
         t.post(&setup.ada, &format!("{others}/jobs"), gang).await.problem(422, "job.never_starts");
-        // What was is as it was.
+        // The removal changes neither the node nor the costs of the old job.
         let after = job(&setup, &train).await;
         assert_eq!(after["devices"][0]["node_name"], "node-1", "{engine} {after}");
         assert_eq!(
